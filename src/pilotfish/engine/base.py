@@ -1,0 +1,85 @@
+"""What an engine is: messages and sampling in, one completion out.
+
+Every engine is asynchronous and answers each call as soon as it ends. What may go wrong has two kinds only:
+`CallFailed` (an outage: the engine's own retries ran out; the verdict becomes None) and `Refused` (a wrong key, a wrong
+model name, a prompt that does not fit: nothing will mend it by asking again, so the run stops with the server's words).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pilotfish.team import Messages, Sampling, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a call that did not answer; kept for the bill and for the log."""
+
+    seconds: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a member said.
+
+    `prompt_ids`, `completion_ids` and `logprobs` are known for engines in process only; `logprobs` are natural logs of
+    the sampled tokens under the untruncated distribution at the call's temperature (at temperature 0: at 1), one per
+    completion id. `completion_ids` hold the end-of-turn token if the model produced it.
+    """
+
+    text: str
+    finish_reason: str
+    """`stop`, `length`, or what the server said."""
+    usage: Usage
+    seconds: float = 0.0
+    reasoning: str | None = None
+    """Reasoning content that the server reports apart from the answer."""
+    prompt_ids: tuple[int, ...] | None = None
+    completion_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    attempts: tuple[Attempt, ...] = field(default=())
+    """The failed tries before this answer."""
+
+
+class CallFailed(Exception):
+    """A call that did not answer although it was retried. An outage, never a wrong answer."""
+
+    def __init__(self, why: str, attempts: tuple[Attempt, ...] = ()) -> None:
+        super().__init__(why)
+        self.attempts = attempts
+
+
+class Refused(Exception):
+    """A call that can never succeed as it is: wrong key, unknown model, a context that does not fit. Stops the run."""
+
+
+class Engine(Protocol):
+    """Turns messages into a completion."""
+
+    @property
+    def identity(self) -> str | None:
+        """Names the deployment for answers kept across runs: model name and revision, or a hash of local weights and
+        chat template. None when its answers must never outlive a run."""
+
+    @property
+    def version(self) -> int:
+        """Version of the weights; changes only for the policy being trained."""
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        """Answer once.
+
+        Args:
+            messages: the chat so far, at least one message.
+            sampling: how to draw.
+            seed: a 63-bit integer; the same call with the same seed gives the same answer where the engine can.
+
+        Raises:
+            CallFailed: an outage that outlasted the retries.
+            Refused: the call can never succeed.
+        """
+
+    async def close(self) -> None:
+        """Release sockets, threads and memory. Idempotent."""

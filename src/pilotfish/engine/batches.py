@@ -1,0 +1,290 @@
+"""Token engine over `generate()` on dynamic batches: for a CPU, and for models that `continuous.py` cannot serve.
+
+One daemon thread takes what is waiting (the oldest call first, then those nearest to it in length), pads it on the left
+and decodes it as one batch. Each answer is given the moment its row ends; a call made meanwhile waits for the next batch.
+Two things make a batch cheaper than plain `generate()`: prompts that several rows share are read once, and when half of
+the rows have ended the rest goes on without them. Engines on a CPU take turns, since two at once would only slow
+each other down: with a collaborator and an actor on one CPU that plays the hints first and then the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import inspect
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers.cache_utils import DynamicLayer
+
+from pilotfish.engine.base import CallFailed
+from pilotfish.engine.draw import draw, fraction
+from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, resolve
+
+_CPU_TURN = threading.Lock()
+_SHRINK_FROM = 8
+"""Rows below which a smaller batch is no faster."""
+
+
+@dataclass(eq=False)
+class _Row:
+    """One call on its way through a batch."""
+
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    temperature: float
+    seed: int
+    top_p: float
+    stop_ids: frozenset[int]
+    stop: Callable[[list[int]], bool] | None
+    answer: asyncio.Future[TokenAnswer]
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    over: bool = False
+
+    def take(self, token: int, logprob: float) -> None:
+        """Add a token; give the answer if it was the last."""
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        if token in self.stop_ids or (self.stop is not None and self.stop(self.tokens)):
+            self._end("stop")
+        elif len(self.tokens) >= self.max_new_tokens:
+            self._end("length")
+
+    def _end(self, reason: str) -> None:
+        self.over = True
+        resolve(self.answer, TokenAnswer(tuple(self.tokens), tuple(self.logprobs), reason))
+
+    def fail(self, error: Exception) -> None:
+        self.over = True
+        resolve(self.answer, error)
+
+
+class BatchTokens:
+    """A `TokenEngine` that decodes dynamic batches with `generate()`."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        window: int | None = None,
+        rows: int = 64,
+        padded_tokens: int = 16_384,
+        gather_seconds: float = 0.005,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            model: not to be used elsewhere while a batch runs.
+            window: most tokens of prompt and answer together; the model's own limit when None.
+            rows: most calls in one batch.
+            padded_tokens: most tokens in one batch, padding and answers included.
+            gather_seconds: how long a batch waits for company.
+        """
+        self._model = model.eval()
+        text = model.config.get_text_config()
+        # transformers renamed this argument between the versions that are supported.
+        self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
+        self._window = min(window or 1 << 31, getattr(text, "max_position_embeddings", None) or 1 << 31)
+        self._rows, self._padded, self._gather = rows, padded_tokens, gather_seconds
+        self._queue: queue.SimpleQueue[_Row | None] = queue.SimpleQueue()
+        self._gate = Gate()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="pilotfish-batches", daemon=True)
+        self._thread.start()
+        atexit.register(self._shut)
+
+    async def complete(
+        self,
+        token_ids: Sequence[int],
+        max_new_tokens: int,
+        temperature: float,
+        seed: int,
+        *,
+        top_p: float = 1.0,
+        stop_ids: Collection[int] = (),
+        stop: Callable[[list[int]], bool] | None = None,
+    ) -> TokenAnswer:
+        """See `TokenEngine`."""
+        check_request(token_ids, max_new_tokens, self._vocabulary, self._window)
+        async with self._gate.inside():
+            if self._closed:
+                raise CallFailed("the engine is closed")
+            answer: asyncio.Future[TokenAnswer] = asyncio.get_running_loop().create_future()
+            row = _Row(tuple(token_ids), max_new_tokens, temperature, seed, top_p, frozenset(stop_ids), stop, answer)
+            self._queue.put(row)
+            try:
+                return await answer
+            finally:
+                row.over = True
+
+    async def update(self, copy: Callable[[], None]) -> None:
+        """See `TokenEngine`."""
+
+        def change() -> None:
+            with torch.no_grad():
+                copy()
+
+        async with self._gate.drained():
+            await asyncio.to_thread(change)
+
+    async def close(self) -> None:
+        """See `TokenEngine`."""
+        await asyncio.to_thread(self._shut)
+
+    def _shut(self) -> None:
+        if not self._closed:
+            self._closed = True
+            atexit.unregister(self._shut)
+            self._queue.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        waiting: list[_Row] = []
+        while self._take(waiting):
+            batch = _pick(waiting, self._rows, self._padded)
+            waiting = [row for row in waiting if row not in batch]
+            try:
+                with _CPU_TURN if self._model.device.type == "cpu" else nullcontext(), torch.no_grad():
+                    self._decode(batch)
+            except Exception as error:
+                for row in batch:
+                    row.fail(CallFailed(f"the batch of {len(batch)} rows failed: {error!r}"))
+        for row in waiting:
+            row.fail(CallFailed("the engine was closed before this call was answered"))
+
+    def _take(self, waiting: list[_Row]) -> bool:
+        """Fill `waiting` with what has come; False when the engine is closed."""
+        while not waiting:
+            arrived: _Row | None = self._queue.get()
+            if arrived is None:
+                return False
+            waiting.append(arrived)
+            time.sleep(self._gather)
+            while not self._queue.empty():
+                if (arrived := self._queue.get()) is None:
+                    return False
+                waiting.append(arrived)
+            waiting[:] = [row for row in waiting if not row.over]
+        return True
+
+    def _decode(self, rows: list[_Row]) -> None:
+        device = self._model.device
+        width = max(len(row.prompt) for row in rows)
+        ids, mask = _pad_left([row.prompt for row in rows], width, device)
+        cache = self._read_prompts(rows, width)
+        while rows:
+            step = _Step(rows, device, may_shrink=cache is not None)
+            ids = self._generate(ids, mask, cache, step, max(row.max_new_tokens - len(row.tokens) for row in rows))
+            keep = [i for i, row in enumerate(rows) if not row.over]
+            rows = [rows[i] for i in keep]
+            if rows and cache is not None:
+                index = torch.tensor(keep, device=device)
+                cache.batch_select_indices(index)
+                ids, mask = ids[index], mask[index]
+                mask = torch.cat([mask, mask.new_ones(len(keep), ids.shape[1] - mask.shape[1])], dim=1)
+
+    def _generate(self, ids: Tensor, mask: Tensor, cache: DynamicCache | None, step: _Step, new_tokens: int) -> Tensor:
+        """Run `generate()` until `step` ends it; the ids with what was drawn."""
+        settings = GenerationConfig(do_sample=False, max_new_tokens=new_tokens, pad_token_id=0, use_cache=True)
+        known: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
+        drawn: Tensor = self._model.generate(
+            ids,
+            attention_mask=mask,
+            generation_config=settings,
+            logits_processor=LogitsProcessorList([step.logits]),
+            stopping_criteria=StoppingCriteriaList([step.ended]),
+            **known,
+        )
+        return drawn
+
+    def _read_prompts(self, rows: list[_Row], width: int) -> DynamicCache | None:
+        """A cache for the batch, or None for a model whose cache cannot be cut by rows.
+
+        It already holds the prompts (all but the last token) when at most half as many different ones as rows exist.
+        """
+        cache = DynamicCache(config=self._model.config.get_text_config())
+        if not cache.layers or not all(isinstance(layer, DynamicLayer) for layer in cache.layers):
+            return None
+        unique = {prompt: i for i, prompt in enumerate(dict.fromkeys(row.prompt for row in rows))}
+        if 2 * len(unique) <= len(rows) and width > 1:
+            device = self._model.device
+            ids, mask = (part[:, :-1] for part in _pad_left(list(unique), width, device))
+            places = (mask.cumsum(-1) - 1).clamp_(min=0)
+            known: dict[str, Any] = {self._cache_name: cache}
+            self._model.base_model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, **known)
+            cache.batch_select_indices(torch.tensor([unique[row.prompt] for row in rows], device=device))
+        return cache
+
+
+class _Step:
+    """Draws each row's next token and sees which rows have ended; `generate()` itself only takes the arg max."""
+
+    def __init__(self, rows: list[_Row], device: torch.device, *, may_shrink: bool) -> None:
+        self._rows, self._device = rows, device
+        self._enough = len(rows) // 2 if may_shrink and len(rows) >= _SHRINK_FROM else 0
+        self._temperature = torch.tensor([row.temperature for row in rows], device=device)
+        cut = any(row.top_p < 1.0 for row in rows)
+        self._top_p = torch.tensor([row.top_p for row in rows], device=device) if cut else None
+        self._greedy = any(row.temperature == 0 for row in rows)
+        self._sampled = any(row.temperature > 0 for row in rows)
+        self._choice: Tensor | None = None
+        self._last: Tensor | None = None
+
+    def logits(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores whose arg max is the token drawn."""
+        places = [fraction(row.seed, len(row.prompt) + len(row.tokens)) for row in self._rows]
+        tokens, logprobs = draw(
+            scores,
+            self._temperature,
+            torch.tensor(places, dtype=torch.int32, device=self._device),
+            self._top_p,
+            greedy=self._greedy,
+            sampled=self._sampled,
+        )
+        for row, token, logprob in zip(self._rows, tokens.tolist(), logprobs.tolist(), strict=True):
+            if not row.over:
+                row.take(token, logprob)
+        return self._one_hot(scores, tokens[:, None])
+
+    def _one_hot(self, scores: Tensor, tokens: Tensor) -> Tensor:
+        if self._choice is None or self._last is None:
+            self._choice = torch.full_like(scores, -torch.inf)
+        else:
+            self._choice.scatter_(1, self._last, -torch.inf)
+        self._last = tokens
+        return self._choice.scatter_(1, tokens, 0.0)
+
+    def ended(self, ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+        """All True when no row is left, or few enough to go on without the others; else all False."""
+        live = sum(not row.over for row in self._rows)
+        return torch.full((len(self._rows),), live <= self._enough, device=self._device)
+
+
+def _pick(waiting: list[_Row], most_rows: int, most_tokens: int) -> list[_Row]:
+    """The oldest call and those nearest to it in prompt length, within the limits."""
+    oldest = waiting[0]
+    batch: list[_Row] = []
+    prompt = answer = 0
+    for row in sorted(waiting, key=lambda row: (row is not oldest, abs(len(row.prompt) - len(oldest.prompt)))):
+        prompt, answer = max(prompt, len(row.prompt)), max(answer, row.max_new_tokens)
+        if batch and (len(batch) >= most_rows or (prompt + answer) * (len(batch) + 1) > most_tokens):
+            break
+        batch.append(row)
+    return batch
+
+
+def _pad_left(prompts: list[tuple[int, ...]], width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids and attention mask, [rows, width]."""
+    ids = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)

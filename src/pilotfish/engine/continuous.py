@@ -1,0 +1,347 @@
+"""Token engine over transformers' continuous batching: one manager a model, started once and kept. For a GPU.
+
+Every private name of transformers that the project uses is in this file; it runs on transformers 5.17 and 5.24. What the
+manager lacks is added here: a seed, temperature and nucleus mass of each call's own, log-probabilities of the untruncated
+distribution, stop functions, weights that change in place, and an error for every call if its thread dies. Its prefix
+sharing stays off, since shared blocks would keep the keys of old weights. Requests that would kill its thread (an empty
+prompt, an id outside the vocabulary, more tokens than the cache holds) are refused before they reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import copy as copies
+import itertools
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
+from transformers.generation import ContinuousBatchingConfig
+from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
+
+from pilotfish.engine.base import CallFailed, Refused
+from pilotfish.engine.draw import draw, fraction
+from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, resolve
+
+_WATCH_SECONDS = 0.5
+_CHECK_TOKENS = 6
+_CHECK_ERROR = 0.25
+"""Largest mean difference of log-probabilities to `generate()`: bfloat16 noise is 0.02, a wrong mask or cache above 1."""
+
+
+class CannotServe(RuntimeError):
+    """transformers' continuous batching does not serve this model here; use `batches.py`."""
+
+
+class _Column(ContinuousBatchingLogitsProcessor):
+    """Carries one number a row to the device; leaves the scores alone. Captured graphs read it at a fixed address."""
+
+    supported_kwargs: dict[str, type]
+    ignored_kwargs: tuple[str, ...] = ()
+
+    def __init__(self, name: str, kind: type, value: Callable[[Any], float], dtype: torch.dtype) -> None:
+        self.supported_kwargs = {name: kind}
+        self._value, self._dtype = value, dtype
+        self.rows = torch.empty(0, dtype=dtype)
+
+    def fill_defaults(self, int32_tensor: Tensor) -> None:
+        int32_tensor.zero_()
+
+    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
+        values = [self._value(request.state) for request in requests_with_new_token]
+        return torch.tensor(values, dtype=self._dtype).view(torch.int32)
+
+    def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
+        self.rows = tensor_arg[: scores.size(0)].view(self._dtype)
+        return scores
+
+
+def _argument(name: str) -> Callable[[Any], float]:
+    return lambda state: float(state.logit_processor_kwargs.get(name, 0.0))
+
+
+def _place(state: Any) -> int:
+    return fraction(state.logit_processor_kwargs.get("seed", 0), state.position_offset)
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call that waits for the manager."""
+
+    answer: asyncio.Future[TokenAnswer]
+    stop_ids: frozenset[int]
+    stop: Callable[[list[int]], bool] | None
+
+    def hear(self, output: Any) -> bool:
+        """Take what the manager reports; True when the answer is complete but the manager would go on."""
+        tokens = list(output.generated_tokens)
+        if output.error is not None:
+            resolve(self.answer, CallFailed(f"continuous batching failed: {output.error}"))
+            return False
+        stopped = self.stop is not None and bool(tokens) and not self.answer.done() and self.stop(tokens)
+        if stopped or output.is_finished():
+            ended = stopped or (bool(tokens) and tokens[-1] in self.stop_ids)
+            found = TokenAnswer(tuple(tokens), tuple(output.logprobs), "stop" if ended else "length")
+            resolve(self.answer, found)
+        return stopped and not output.is_finished()
+
+
+class ContinuousTokens:
+    """A `TokenEngine` on a kept continuous-batching manager. The model belongs to it: use another copy elsewhere."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        window: int | None = None,
+        rows: int = 256,
+        memory: float = 0.3,
+        nucleus: bool = False,
+        cache_tokens: int | None = None,
+        page: int = 256,
+    ) -> None:
+        """Start the manager and check it against `generate()`.
+
+        Args:
+            model: on its device, in the type it is to run in; its own copy of the weights.
+            window: most tokens of prompt and answer together; the model's own limit when None.
+            rows: most calls in one step.
+            memory: share of the free GPU memory that the cache takes.
+            nucleus: whether calls may have top_p below 1; costs a sort of the logits at every step.
+            cache_tokens: size of the cache; from `memory` when None. Give it on a CPU.
+            page: tokens in a block of the cache.
+
+        Raises:
+            CannotServe: the manager does not start with this model or computes something else than `generate()`.
+        """
+        self._model = model.eval()
+        _own_config(model)
+        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
+        self._nucleus = nucleus
+        self._gate, self._names, self._calls = Gate(), itertools.count(), dict[str, _Call]()
+        self._closed = False
+        self._dead: str | None = None
+        own = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 31
+        self._window = min(window or own, own, cache_tokens or own)
+        reference = _greedy_reference(model, min(300, self._window // 2))
+        rng, attention = torch.get_rng_state(), model.config._attn_implementation
+        try:
+            self._start(rows, memory, cache_tokens, page)
+            self._window = min(self._window, self._capacity())
+            _in_thread(lambda: asyncio.run(self._check(*reference)))
+        except Exception as error:
+            self._shut()
+            model.set_attn_implementation(attention)
+            raise CannotServe(f"continuous batching does not serve {type(model).__name__}: {error}") from error
+        finally:
+            torch.set_rng_state(rng)
+        atexit.register(self._shut)
+
+    @property
+    def flash(self) -> bool:
+        """Whether it runs on FlashAttention; without it, it is not faster than `generate()`."""
+        return "flash" in str(self._model.config._attn_implementation)
+
+    def _start(self, rows: int, memory: float, cache_tokens: int | None, page: int) -> None:
+        known = ContinuousBatchingConfig.__dataclass_fields__
+        on_gpu = self._model.device.type == "cuda"
+        wanted: dict[str, Any] = {
+            ("page_size" if "page_size" in known else "block_size"): page,
+            "allow_block_sharing": False,
+            "return_logprobs": True,
+            "max_requests_per_batch": rows,
+            "max_memory_percent": memory,
+            "auto_switch_to_flash": on_gpu,
+            "seed": 0,
+        }
+        if cache_tokens is not None:
+            wanted |= {"num_blocks": -(-cache_tokens // page), "max_batch_tokens": min(cache_tokens, 1024)}
+            wanted |= {"safety_margin": 0.0}
+        manager = self._model.init_continuous_batching(
+            generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0),
+            continuous_batching_config=ContinuousBatchingConfig(**{k: v for k, v in wanted.items() if k in known}),
+        )
+        self._manager: Any = manager
+        self._add_columns(manager.logit_processor)
+        manager.batch_processor = manager._create_batch_processor()
+        manager.batch_processor.model_runner._sample = self._sample
+        if on_gpu:
+            manager.warmup()
+        # The manager's thread is a daemon only if the thread that starts it is one.
+        _in_thread(manager.start)
+        threading.Thread(target=self._watch, name="pilotfish-watch", daemon=True).start()
+
+    def _add_columns(self, processors: Any) -> None:
+        self._temperature = _Column("temperature", float, _argument("temperature"), torch.float32)
+        self._top_p = _Column("top_p", float, _argument("top_p"), torch.float32)
+        self._fraction = _Column("seed", int, _place, torch.int32)
+        processors.logits_processor = LogitsProcessorList([self._temperature, self._top_p, self._fraction])
+        processors.tensors_required = 3
+        processors._retrieve_processors_kwargs()
+        processors.do_processing = True
+
+    def _sample(self, scores: Tensor, output_ids: Tensor) -> None:
+        """Stands in for the model runner's own: row 0 takes the tokens, row 1 the bits of their log-probabilities."""
+        top_p = self._top_p.rows if self._nucleus else None
+        tokens, logprobs = draw(scores[0], self._temperature.rows, self._fraction.rows, top_p)
+        output_ids[0, : tokens.numel()].copy_(tokens)
+        output_ids[1, : tokens.numel()].copy_(logprobs.view(torch.int32))
+
+    def _capacity(self) -> int:
+        """Tokens that the cache holds."""
+        settings = self._manager.continuous_batching_config
+        return int(settings.num_blocks * (getattr(settings, "page_size", None) or settings.block_size))
+
+    async def complete(
+        self,
+        token_ids: Sequence[int],
+        max_new_tokens: int,
+        temperature: float,
+        seed: int,
+        *,
+        top_p: float = 1.0,
+        stop_ids: Collection[int] = (),
+        stop: Callable[[list[int]], bool] | None = None,
+    ) -> TokenAnswer:
+        """See `TokenEngine`."""
+        check_request(token_ids, max_new_tokens, self._vocabulary, self._window)
+        if top_p < 1.0 and not self._nucleus:
+            raise Refused(
+                f"top_p {top_p} on an engine that was started without nucleus sampling; start it with nucleus"
+            )
+        async with self._gate.inside():
+            call = _Call(asyncio.get_running_loop().create_future(), frozenset(stop_ids), stop)
+            name = f"call-{next(self._names)}"
+            self._calls[name] = call
+            try:
+                self._submit(name, call, list(token_ids), max_new_tokens, temperature, top_p, seed)
+                return await call.answer
+            except BaseException:
+                self._manager.cancel_request(name)
+                raise
+            finally:
+                # A cancelled request is never reported, so its handler would stay.
+                self._manager.output_router.result_handlers.pop(name, None)
+                del self._calls[name]
+
+    def _submit(
+        self, name: str, call: _Call, ids: list[int], length: int, temperature: float, top_p: float, seed: int
+    ) -> None:
+        def hear(output: Any) -> None:
+            if call.hear(output):
+                self._manager.cancel_request(name)
+
+        if self._dead is not None or self._closed:
+            raise CallFailed(self._dead or "the engine is closed")
+        self._manager.register_result_handler(name, hear)
+        taken = self._manager.add_request(
+            ids,
+            request_id=name,
+            max_new_tokens=length,
+            eos_token_id=sorted(call.stop_ids) or -1,
+            streaming=call.stop is not None,
+            temperature=float(temperature),
+            top_p=float(top_p),
+            seed=int(seed),
+        )
+        if taken is None:
+            raise CallFailed(self._dead or "continuous batching takes no more requests")
+
+    async def update(self, copy: Callable[[], None]) -> None:
+        """See `TokenEngine`."""
+
+        def change() -> None:
+            with getattr(self._manager, "pause", nullcontext)(), torch.no_grad():
+                copy()
+                if self._model.device.type == "cuda":
+                    torch.cuda.synchronize(self._model.device)
+
+        async with self._gate.drained():
+            await asyncio.to_thread(change)
+
+    async def close(self) -> None:
+        """See `TokenEngine`."""
+        await asyncio.to_thread(self._shut)
+
+    def _shut(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._shut)
+        manager = getattr(self, "_manager", None)
+        if manager is not None:
+            manager.stop(block=True, timeout=30, hard_stop=True)
+            manager.destroy()
+        for call in list(self._calls.values()):
+            resolve(call.answer, CallFailed("the engine was closed before this call was answered"))
+
+    def _watch(self) -> None:
+        """Fail the calls that a dead manager would never answer."""
+        pause = threading.Event()
+        while self._manager.is_running() and not self._closed:
+            pause.wait(_WATCH_SECONDS)
+        if not self._closed:
+            self._dead = f"continuous batching died: {self._manager.background_thread_status.fatal_error!r}"
+            for call in list(self._calls.values()):
+                resolve(call.answer, CallFailed(self._dead))
+
+    async def _check(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> None:
+        """Raise unless the manager gives what `generate()` gave, up to rounding, in company and in a second page."""
+        answers = await asyncio.gather(*[self.complete(prompt, len(tokens), 0.0, 0) for _ in range(3)])
+        for answer in answers:
+            same = sum(1 for _ in itertools.takewhile(lambda ab: ab[0] == ab[1], zip(answer.token_ids, tokens)))
+            # The first token that differs still compares: a near tie has nearly the same log-probability.
+            pairs = list(zip(answer.logprobs, logprobs, strict=True))[: same + 1]
+            error = sum(abs(a - b) for a, b in pairs) / len(pairs)
+            if not error < _CHECK_ERROR:
+                raise RuntimeError(f"its log-probabilities lie {error:.3g} from those of generate()")
+
+
+def _greedy_reference(model: PreTrainedModel, length: int) -> tuple[list[int], list[int], list[float]]:
+    """A prompt, and what `generate()` continues it with: prompt ids, token ids, log-probabilities."""
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+    prompt = [fraction(1, i) % vocabulary for i in range(length)]
+    ids = torch.tensor([prompt], device=model.device)
+    settings = GenerationConfig(
+        max_new_tokens=_CHECK_TOKENS,
+        do_sample=False,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    with torch.no_grad():
+        found: Any = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
+    tokens = found.sequences[0, length:].tolist()
+    rows = torch.stack(found.logits)[:, 0].float().log_softmax(-1)
+    return prompt, tokens, [float(row[token]) for row, token in zip(rows, tokens, strict=True)]
+
+
+def _own_config(model: PreTrainedModel) -> None:
+    """Give the model a config of its own: the manager changes the attention in it, for every model that shares it."""
+    shared, own = model.config, copies.deepcopy(model.config)
+    for module in model.modules():
+        if getattr(module, "config", None) is shared:
+            module.config = own
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    """Run `work` in a daemon thread and wait for it; its error is raised here."""
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]

@@ -1,0 +1,73 @@
+"""Draws the next tokens from their logits: one function for both token engines.
+
+A token is drawn by inverting the cumulative distribution at a number that is a hash of the call's seed and the token's
+position. So a row's draw depends on nothing else in its batch, no generator has state, and it costs two passes over the
+logits (Gumbel noise from a generator a row took 415 ms for 64 rows of 49,152 logits on two cores; this takes 16 ms).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_MASK = (1 << 64) - 1
+_BITS = 31
+
+
+def fraction(seed: int, position: int) -> int:
+    """The draw's place in the unit interval, in units of 2**-31: a hash (splitmix64's finalizer) of seed and position."""
+    h = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) & _MASK
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        h = ((h ^ (h >> shift)) * factor) & _MASK
+    return (h ^ (h >> 31)) >> (64 - _BITS)
+
+
+def draw(
+    logits: Tensor,
+    temperature: Tensor,
+    fractions: Tensor,
+    top_p: Tensor | None = None,
+    *,
+    greedy: bool = True,
+    sampled: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Draw one token a row.
+
+    Args:
+        logits: [rows, vocabulary], float32; overwritten.
+        temperature: [rows], float32; 0 takes the most likely token.
+        fractions: [rows], int32, from `fraction`.
+        top_p: [rows], float32 nucleus masses, or None when no row has one below 1.
+        greedy: False promises that no row has temperature 0.
+        sampled: False promises that every row has temperature 0.
+
+    Returns:
+        Tokens [rows] (int64) and their log-probabilities [rows] (float32) under softmax(logits / temperature), before
+        `top_p` cuts; at temperature 0 under softmax(logits).
+    """
+    cold = temperature == 0
+    if sampled:
+        logits.div_(torch.where(cold, 1.0, temperature)[:, None])
+    probabilities = logits.softmax(-1)
+    tokens = _invert(probabilities, fractions, top_p) if sampled else probabilities.argmax(-1)
+    if sampled and greedy:
+        tokens = torch.where(cold, probabilities.argmax(-1), tokens)
+    return tokens, probabilities.gather(-1, tokens[:, None])[:, 0].log()
+
+
+def _invert(probabilities: Tensor, fractions: Tensor, top_p: Tensor | None) -> Tensor:
+    kept = probabilities if top_p is None else _nucleus(probabilities, top_p)
+    # A scan on a GPU adds in pieces and could step back by a rounding in float32; on a CPU it accumulates in float64.
+    exact = torch.float64 if kept.is_cuda else torch.float32
+    cumulative = kept.cumsum(-1, dtype=exact)
+    place = (fractions[:, None].to(torch.float64) + 0.5) * 2.0**-_BITS
+    token = torch.searchsorted(cumulative, place.to(exact) * cumulative[:, -1:])
+    return token[:, 0].clamp_(max=kept.size(-1) - 1)
+
+
+def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
+    """Zero what lies outside the smallest set of likeliest tokens with mass `top_p`; rows with 1 stay whole."""
+    ordered, index = probabilities.sort(dim=-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    outside = (before >= top_p[:, None]) & (top_p < 1.0)[:, None]
+    return torch.zeros_like(probabilities).scatter_(-1, index, ordered.masked_fill_(outside, 0.0))

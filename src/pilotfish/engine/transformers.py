@@ -1,0 +1,139 @@
+"""Engine in process: messages to token ids, a token engine, token ids back to text.
+
+engine = TransformersEngine.load("smollm2")
+completion = await engine.complete([{"role": "user", "content": "What is 7 + 5?"}], Sampling(max_tokens=24), seed=0)
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from pilotfish.engine.base import Completion
+from pilotfish.engine.batches import BatchTokens
+from pilotfish.engine.continuous import CannotServe, ContinuousTokens
+from pilotfish.engine.loading import PLAIN_STOP, load, render, stop_ids, weights_hash
+from pilotfish.engine.tokens import TokenAnswer, TokenEngine
+from pilotfish.team import Messages, Sampling, Usage
+
+_log = logging.getLogger(__name__)
+
+
+class TransformersEngine:
+    """An `Engine` on weights in this process."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        tokens: TokenEngine | None = None,
+        max_context: int | None = None,
+        nucleus: bool = False,
+        memory: float = 0.3,
+    ) -> None:
+        """Put an engine on loaded weights.
+
+        Args:
+            model: on its device; belongs to the engine from now on (`shared_copy` makes another seat on its weights).
+            tokenizer: the model's own.
+            tokens: the token engine; chosen by device when None: continuous batching on a GPU, else dynamic batches.
+            max_context: most tokens of prompt and answer together; the model's own limit when None.
+            nucleus: whether members on this engine sample with top_p below 1 (continuous batching pays for it).
+            memory: share of the free GPU memory for the cache of continuous batching.
+        """
+        self._model, self._tokenizer = model, tokenizer
+        self._identity: str | None = None
+        self._ends = stop_ids(model, tokenizer)
+        self._tokens = tokens or choose_tokens(model, max_context=max_context, nucleus=nucleus, memory=memory)
+
+    @classmethod
+    def load(
+        cls,
+        model: str,
+        *,
+        revision: str | None = None,
+        dtype: str = "auto",
+        device: str = "auto",
+        trust_remote_code: bool = False,
+        max_context: int | None = None,
+        nucleus: bool = False,
+        memory: float = 0.3,
+    ) -> TransformersEngine:
+        """Load the weights, then as the constructor; the arguments are those of `loading.load`."""
+        loaded = load(model, revision=revision, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        return TransformersEngine(*loaded, max_context=max_context, nucleus=nucleus, memory=memory)
+
+    @property
+    def identity(self) -> str | None:
+        """A hash of the weights and the chat template."""
+        if self._identity is None:
+            self._identity = weights_hash(self._model, self._tokenizer)
+        return self._identity
+
+    @property
+    def version(self) -> int:
+        """Always 0: the weights are frozen."""
+        return 0
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        """See `Engine`."""
+        began = time.perf_counter()
+        prompt = render(self._tokenizer, messages)
+        stops = sampling.stop if self._tokenizer.chat_template else (*sampling.stop, PLAIN_STOP)
+        answer = await self._tokens.complete(
+            prompt,
+            sampling.max_tokens,
+            sampling.temperature,
+            seed,
+            top_p=sampling.top_p,
+            stop_ids=self._ends,
+            stop=_Stopper(self._tokenizer, stops) if stops else None,
+        )
+        return Completion(
+            text=self._text(answer, stops),
+            finish_reason=answer.finish_reason,
+            usage=Usage(prompt=len(prompt), completion=len(answer.token_ids)),
+            seconds=time.perf_counter() - began,
+            prompt_ids=tuple(prompt),
+            completion_ids=answer.token_ids,
+            logprobs=answer.logprobs,
+        )
+
+    async def close(self) -> None:
+        """End the token engine. Idempotent."""
+        await self._tokens.close()
+
+    def _text(self, answer: TokenAnswer, stops: tuple[str, ...]) -> str:
+        text = str(self._tokenizer.decode(list(answer.token_ids), skip_special_tokens=True))
+        cut = min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))
+        # Without a template the answer begins with the space after "Assistant:".
+        return text[:cut] if self._tokenizer.chat_template else text[:cut].strip()
+
+
+class _Stopper:
+    """Whether an answer holds a stop string, seen at the token that completes it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: tuple[str, ...]) -> None:
+        self._tokenizer, self._stops = tokenizer, stops
+        # A token holds at least one byte; four more allow for a character begun before.
+        self._tail = max(len(stop.encode()) for stop in stops) + 4
+
+    def __call__(self, tokens: list[int]) -> bool:
+        tail = self._tokenizer.decode(tokens[-self._tail :], skip_special_tokens=True)
+        return any(stop in tail for stop in self._stops)
+
+
+def choose_tokens(
+    model: PreTrainedModel, *, max_context: int | None = None, nucleus: bool = False, memory: float = 0.3
+) -> TokenEngine:
+    """Continuous batching on a GPU where it can serve the model, else dynamic batches; says so once when it falls back."""
+    if model.device.type == "cuda":
+        try:
+            return ContinuousTokens(model, window=max_context, nucleus=nucleus, memory=memory)
+        except CannotServe as error:
+            _log.warning("%s; falling back to generate() on dynamic batches", error)
+            return BatchTokens(model, window=max_context, rows=256, padded_tokens=262_144)
+    return BatchTokens(model, window=max_context)

@@ -1,0 +1,220 @@
+"""The OpenAI wire format, chat form: the body of a request, and what a response means. No HTTP is spoken here.
+
+A response is one of two things: a `Completion`, or a `Fault`, which says in the server's own words what went wrong and
+whether asking again can mend it. `length` and `content_filter` are answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pilotfish.engine.base import Completion
+from pilotfish.engine.retry import retry_after_s
+from pilotfish.team import Messages, Sampling, Usage
+
+CountTokens = Callable[[str], int]
+
+_WORDS_SHOWN = 400
+_RETRIED = frozenset({408, 409, 425, 429})
+# Codes of an error inside a 200 that no retry mends. `insufficient_quota` is not one: it also names a rate limit.
+_FINAL_CODES = frozenset(
+    {
+        "authentication_error",
+        "context_length_exceeded",
+        "exceed_context_size_error",
+        "invalid_api_key",
+        "invalid_request_error",
+        "model_not_found",
+        "not_found_error",
+        "permission_error",
+    }
+)
+_CONTEXT = re.compile(r"context (length|size|window)|maximum context", re.IGNORECASE)
+_OVERFLOW = re.compile(
+    r"exceed|maximum|too (long|large|many)|longer than|larger than|greater than|overflow", re.IGNORECASE
+)
+_MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f-\x9f\s]+")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A try that did not answer."""
+
+    why: str
+    final: bool = False
+    """Asking again cannot mend it."""
+    retry_after_s: float | None = None
+    """What the server asked to wait."""
+
+
+def request_body(model: str, messages: Messages, sampling: Sampling, seed: int, extra: Mapping[str, Any]) -> bytes:
+    """The JSON of a chat completion request.
+
+    Every sampling field is sent, also those at 1: servers put a model's recommended values in place of missing ones.
+    The seed is cut to 31 bits, the range that all servers take.
+
+    Args:
+        extra: fields to add or replace; a None removes the field (`{"seed": None}` for a server that refuses seeds).
+    """
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "seed": seed & 0x7FFFFFFF,
+    }
+    if sampling.stop:
+        body["stop"] = sampling.stop
+    if extra:
+        body = {name: value for name, value in (body | dict(extra)).items() if value is not None}
+    return _encode(body).encode()
+
+
+def read_response(
+    status: int, headers: Mapping[str, str], raw: bytes, messages: Messages, count: CountTokens
+) -> Completion | Fault:
+    """What a response means.
+
+    Args:
+        status: the HTTP status.
+        headers: the response's headers, looked up without regard to case.
+        raw: the whole body.
+        messages: what was asked, for the estimate when the server counts no tokens.
+        count: tokens of a text, for the same estimate.
+    """
+    if status != 200:
+        return _refusal(status, headers, raw)
+    content_type = headers.get("Content-Type", "application/json")
+    if "json" not in content_type.lower():
+        return Fault(f"200 with {content_type} in place of JSON: {_plain(raw)}")
+    body = _object(raw)
+    if body is None:
+        return Fault(
+            f"200 with a body that is no JSON object: {_plain(raw)}" if raw.strip() else "200 with an empty body"
+        )
+    if body.get("error"):
+        return _error_inside(body["error"], headers)
+    return _completion(body, messages, count)
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens of a text when nobody counts them: a quarter of its characters."""
+    return len(text) // 4 + 1
+
+
+def _completion(body: dict[str, Any], messages: Messages, count: CountTokens) -> Completion | Fault:
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        return Fault("200 without a choice that holds a message")
+    if choice.get("error"):
+        return _error_inside(choice["error"], {})
+    finish = choice.get("finish_reason")
+    finish_reason = finish if isinstance(finish, str) else "stop"
+    reasoning = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
+    text = _text(message.get("content"))
+    if text is None:
+        text = _text(message.get("refusal"))
+    if text is None:
+        # A null is an answer where the server says why there is none: filtered, cut off or spent while thinking.
+        if finish_reason not in ("content_filter", "length") and not reasoning:
+            return Fault(f"200 with null content and finish reason {finish_reason}")
+        text = ""
+    usage = _usage(body.get("usage"), messages, text + (reasoning or ""), count)
+    return Completion(text, finish_reason, usage, reasoning=reasoning or None)
+
+
+def _text(content: object) -> str | None:
+    """The text of a message's content: a string, or the text parts of a list."""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        content = "".join(part for part in parts if isinstance(part, str))
+    if not isinstance(content, str):
+        return None
+    # A server that splits a character leaves half of a surrogate pair, which no file or database takes.
+    return content if content.isascii() else content.encode("utf-8", "replace").decode()
+
+
+def _usage(reported: object, messages: Messages, said: str, count: CountTokens) -> Usage:
+    fields = reported if isinstance(reported, dict) else {}
+    prompt = _tokens(fields, "prompt_tokens")
+    completion = _tokens(fields, "completion_tokens")
+    known_prompt = bool(prompt)  # no prompt has 0 tokens: a server that says so does not count
+    known_completion = completion is not None and (known_prompt or completion > 0)
+    return Usage(
+        prompt=prompt if prompt else sum(count(message["content"]) for message in messages),
+        completion=completion if completion is not None and known_completion else count(said),
+        cached=_tokens(fields.get("prompt_tokens_details"), "cached_tokens") or 0,
+        reasoning=_tokens(fields.get("completion_tokens_details"), "reasoning_tokens") or 0,
+        estimated=not (known_prompt and known_completion),
+    )
+
+
+def _tokens(fields: object, name: str) -> int | None:
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return int(value) if isinstance(value, int | float) and 0 <= value < 2**53 else None
+
+
+def _refusal(status: int, headers: Mapping[str, str], raw: bytes) -> Fault:
+    if 300 <= status < 400:
+        return Fault(f"{status}: moved to {headers.get('Location', 'another place')}; set base_url to it", final=True)
+    body = _object(raw)
+    words = _words(body) if body is not None else _plain(raw)
+    final = not (status in _RETRIED or status >= 500 or status < 300)
+    return Fault(f"{status}: {words}", final or _overflows(words), retry_after_s(headers))
+
+
+def _error_inside(error: object, headers: Mapping[str, str]) -> Fault:
+    code = error.get("code") if isinstance(error, dict) else None
+    words = _words({"error": error})
+    number = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 500
+    final = (400 <= number < 500 and number not in _RETRIED) or _has_final_code(error) or _overflows(words)
+    return Fault(f"200 with an error inside: {words}", final, retry_after_s(headers))
+
+
+def _has_final_code(error: object) -> bool:
+    return isinstance(error, dict) and any(str(error.get(name)) in _FINAL_CODES for name in ("code", "type"))
+
+
+def _overflows(words: str) -> bool:
+    """Some servers answer a prompt that does not fit with a 5xx; their words tell."""
+    return bool(_CONTEXT.search(words) and _OVERFLOW.search(words))
+
+
+def _words(body: Mapping[str, Any]) -> str:
+    """The server's own words in an error body, in any of the usual places."""
+    error = body.get("error", body)
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail") or error
+    return clean(error if isinstance(error, str) else json.dumps(error))
+
+
+def _plain(raw: bytes) -> str:
+    text = raw[:20_000].decode("utf-8", "replace")
+    return clean(_MARKUP.sub(" ", text)) or "no body"
+
+
+def clean(text: str) -> str:
+    """One printable line: no control characters, no runs of blanks."""
+    return _UNPRINTABLE.sub(" ", text).strip()
+
+
+def shorten(text: str) -> str:
+    """The start of a long line, for an error message."""
+    return text if len(text) <= _WORDS_SHOWN else text[: _WORDS_SHOWN - 1] + "…"
+
+
+def _object(raw: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

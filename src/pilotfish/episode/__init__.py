@@ -1,0 +1,27 @@
+"""Replayable episodes: the room, the journal, forks. See docs/architecture.md."""
+
+from pilotfish.episode.calls import ReplayMismatch, Scopes
+from pilotfish.episode.fork import check_group, fork
+from pilotfish.episode.journal import Journal, JournalError
+from pilotfish.episode.play import Judge, Team, episode_id, play, replay
+from pilotfish.episode.room import Room, TopologyError
+from pilotfish.episode.turn import Episode, Placed, Turn
+
+__all__ = [
+    "Episode",
+    "Journal",
+    "JournalError",
+    "Judge",
+    "Placed",
+    "ReplayMismatch",
+    "Room",
+    "Scopes",
+    "Team",
+    "TopologyError",
+    "Turn",
+    "check_group",
+    "episode_id",
+    "fork",
+    "play",
+    "replay",
+]

@@ -1,0 +1,231 @@
+"""Calls: how a call is named, and how its answer is found or made.
+
+A call's key is its scope, salt, branch path, member, weights version (trainee only), messages, sampling, and how often
+the same call was made before on its branch. `draw=i` stands in place of path and count. At temperature 0 the content
+alone is the key, and the answer may outlive the run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pilotfish.engine.base import CallFailed, Engine, Refused
+from pilotfish.episode.journal import Journal, JournalError
+from pilotfish.episode.turn import Episode, Position, Turn
+from pilotfish.team import Member, Messages
+
+
+class ReplayMismatch(Exception):
+    """A strict replay came to a call that is not in the record. Names the first call that differs."""
+
+    def __init__(self, position: Position, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(frozen=True)
+class Scopes:
+    """Who may share an episode's answers."""
+
+    group: str
+    """Calls of this episode: the rows of a group in training, a task and sample index in evaluation."""
+    stored: str | None = None
+    """When set, calls that depend on no decision of the trainee live here instead: answers stored across steps."""
+    seed: int = 0
+    """The run's seed; with the scope and a label it seeds `room.rng`, with the key each call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One `room.ask`, and where it stands."""
+
+    member: Member
+    messages: Messages
+    position: Position
+    path: Position
+    salt: tuple[str, ...]
+    depth: int
+    optional: bool
+    draw: int | None
+
+
+class Calls(Protocol):
+    """Finds or makes the answer of a call."""
+
+    scopes: Scopes
+
+    async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
+        """`counts`: how often each call was made on the call's branch; updated."""
+
+
+class Live:
+    """Answers from the journal; what is not recorded is asked and written down.
+
+    Args:
+        engines: by member name.
+        journal: the run's record.
+        scopes: who may share the answers.
+        episode: the asker's id, recorded with each turn.
+        kept: answers at temperature 0 that outlive the run; copied into the run's own journal, so that it is whole.
+        ask_again: ask once more what the record says has failed.
+    """
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        journal: Journal,
+        scopes: Scopes,
+        *,
+        episode: str,
+        kept: Journal | None = None,
+        ask_again: bool = False,
+    ) -> None:
+        self.scopes = scopes
+        self.stopped: Exception | None = None
+        """What ended the run, also where a topology caught it."""
+        self._engines = engines
+        self._journal = journal
+        self._episode = episode
+        self._kept = kept
+        self._ask_again = ask_again
+
+    async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
+        engine = self._engines[call.member.name]
+        version = engine.version if call.member.trainee else 0
+        key, scope = name(call, self.scopes, version, engine.identity, counts)
+        unanswered = Turn(
+            key=key,
+            scope=scope,
+            member=call.member.name,
+            version=version,
+            messages=call.messages,
+            sampling=call.member.sampling,
+            outcome="absent" if call.optional else "failed",
+            completion=None,
+            asker=self._episode,
+        )
+
+        async def ask() -> Turn:
+            return await self._ask(engine, unanswered)
+
+        async def ask_kept(kept: Journal) -> Turn:
+            found, asked = await kept.answer(key, ask, again=lambda turn: not turn.answered)
+            return found if asked else replace(found, asker="")
+
+        kept = self._kept if call.member.sampling.temperature == 0 and engine.identity else None
+        try:
+            turn, _ = await self._journal.answer(key, (lambda: ask_kept(kept)) if kept else ask, again=self._again)
+        except (Refused, JournalError) as error:
+            self.stopped = error
+            raise
+        return turn
+
+    def _again(self, turn: Turn) -> bool:
+        if turn.answered:
+            return False
+        # At temperature 0 the key knows no group: another group's outage must not stand for the rest of the run.
+        elsewhere = deterministic(turn.scope) and not turn.asker.startswith(f"{self.scopes.group}|")
+        return elsewhere or (turn.outcome == "failed" and self._ask_again)
+
+    async def _ask(self, engine: Engine, unanswered: Turn) -> Turn:
+        seed = int(digest(self.scopes.seed, unanswered.key)[:15], 16)
+        turn = replace(unanswered, started=time.time())
+        try:
+            completion = await engine.complete(turn.messages, turn.sampling, seed)
+        except CallFailed as error:
+            return replace(turn, error=str(error), attempts=error.attempts)
+        except Refused as error:
+            raise Refused(f"{turn.member}: {error}") from error
+        attempts, completion = completion.attempts, replace(completion, attempts=())
+        return replace(turn, outcome="answered", completion=completion, attempts=attempts)
+
+
+class Strict:
+    """Answers from the record of one finished episode; a call that differs is an error."""
+
+    def __init__(self, record: Episode, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self.mismatches: list[ReplayMismatch] = []
+        self.met: set[Position] = set()
+        self._recorded = {placed.position: placed.turn for placed in record.turns}
+        self._identities = {turn.member: turn.scope for turn in self._recorded.values() if deterministic(turn.scope)}
+
+    async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
+        recorded = self._recorded.get(call.position)
+        identity = self._identities.get(call.member.name, "").removeprefix(DETERMINISTIC) or None
+        key, _ = name(call, self.scopes, recorded.version if recorded else 0, identity, counts)
+        self.met.add(call.position)
+        if recorded is None or recorded.key != key:
+            self.mismatches.append(ReplayMismatch(call.position, difference(call.position, recorded, call)))
+            raise self.mismatches[-1]
+        return recorded
+
+    def missing(self) -> list[ReplayMismatch]:
+        """Calls of the record that the replay did not come by."""
+        unmet = {position: turn for position, turn in self._recorded.items() if position not in self.met}
+        return [ReplayMismatch(position, difference(position, turn, None)) for position, turn in unmet.items()]
+
+
+DETERMINISTIC = "deterministic/"
+
+
+def deterministic(scope: str) -> bool:
+    """Whether a scope holds answers at temperature 0."""
+    return scope.startswith(DETERMINISTIC)
+
+
+def name(call: Call, scopes: Scopes, version: int, identity: str | None, counts: dict[str, int]) -> tuple[str, str]:
+    """A call's key and scope; counts the call on its branch."""
+    content = digest(call.member.name, version, call.messages, call.member.sampling.model_dump())
+    if call.member.sampling.temperature == 0:
+        scope = f"{DETERMINISTIC}{identity or ''}"
+        return digest(scope, content), scope
+    scope = scopes.stored if scopes.stored is not None and not call.depth else scopes.group
+    if call.member.trainee and not call.depth:
+        scope = scopes.group  # the trainee's own first decision is never a stored answer
+    if call.draw is not None:
+        return digest(scope, call.salt, content, f"draw {call.draw}"), scope
+    count = counts[content] = counts.get(content, -1) + 1
+    return digest(scope, call.salt, call.path, content, count), scope
+
+
+def digest(*parts: Any) -> str:
+    """32 hex digits of a hash over JSON values."""
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+class Asked(Protocol):
+    """Who was asked what: a call or a turn."""
+
+    @property
+    def member(self) -> Member | str: ...
+    @property
+    def messages(self) -> Messages: ...
+
+
+def difference(
+    position: Position, one: Asked | None, other: Asked | None, names: tuple[str, str] = ("the record", "the replay")
+) -> str:
+    """What tells two calls at one position apart; None where nobody is asked."""
+    where = "call " + ".".join(str(part) for part in position)
+    asked = [_who(call) for call in (one, other)]
+    if one is None or other is None or asked[0] != asked[1]:
+        return f"{where}: {names[0]} asks {asked[0]}; {names[1]} asks {asked[1]}"
+    changed = difflib.unified_diff(_lines(one.messages), _lines(other.messages), *names, lineterm="", n=1)
+    return f"{where}: {asked[0]} is asked something else\n" + ("\n".join(changed) or "(same words, another sampling)")
+
+
+def _who(call: Asked | None) -> str:
+    if call is None:
+        return "nobody"
+    return call.member.name if isinstance(call.member, Member) else call.member
+
+
+def _lines(messages: Messages) -> list[str]:
+    return [f"{message['role']}: {line}" for message in messages for line in message["content"].split("\n")]

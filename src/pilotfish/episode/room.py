@@ -1,0 +1,164 @@
+"""The room: what a topology talks to. It has `ask`, `gather`, `rng` and `members`, and nothing else.
+
+The room knows where in the topology a call stands (its branch) and what it depends on; `episode.calls` turns that into
+a key and finds or makes the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Mapping
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from pilotfish.episode.calls import Call, Calls
+from pilotfish.episode.turn import Placed, Position, Turn
+from pilotfish.team import Member, Message, Messages
+
+T = TypeVar("T")
+
+
+class TopologyError(Exception):
+    """A topology asked for something that cannot be: an unknown member, concurrency outside `room.gather`."""
+
+
+class EpisodeFailed(BaseException):
+    """A required call failed. Not an `Exception`, so that no topology catches it and goes on with other words."""
+
+
+@dataclass
+class Branch:
+    """Where a coroutine of the topology stands. One branch runs one coroutine at a time."""
+
+    path: Position = ()
+    task: asyncio.Task[Any] | None = None
+    steps: int = 0
+    depth: int = 0
+    salt: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    failed: EpisodeFailed | None = None
+
+    def step(self) -> Position:
+        self.steps += 1
+        return (*self.path, self.steps - 1)
+
+    def child(self, position: Position, number: int) -> Branch:
+        return replace(self, path=(*position, number), steps=0, counts={})
+
+    def join(self, children: list[Branch]) -> None:
+        """What follows a gather depends on all that was decided in it."""
+        self.depth = max((child.depth for child in children), default=self.depth)
+        self.salt = tuple(dict.fromkeys(salt for branch in [self, *children] for salt in branch.salt))
+        self.failed = next((child.failed for child in children if child.failed), None)
+
+
+_branch: ContextVar[Branch] = ContextVar("pilotfish_branch")
+
+
+class Room:
+    """One episode's room.
+
+    Args:
+        members: the team's seats, by name.
+        calls: finds or makes the answers.
+        salts: for each depth of the trainee's decisions at which this episode leaves its group, the row's name.
+        then: added behind the last of the salts once that decision is made: one of several continuations of a row.
+    """
+
+    def __init__(self, members: Mapping[str, Member], calls: Calls, salts: Mapping[int, str], then: str = "") -> None:
+        self.members = members
+        self._calls = calls
+        self._salts = salts
+        self._then = {max(salts): then} if salts and then else {}
+        self._placed: list[Placed] = []
+
+    async def ask(
+        self,
+        member: str,
+        messages: Messages | str,
+        *,
+        optional: bool = False,
+        draw: int | None = None,
+        final: bool = False,
+    ) -> Turn:
+        """Ask a member and wait for its answer.
+
+        Args:
+            member: a name in `room.members`.
+            messages: the chat, or one user message as a string.
+            optional: when the call fails after all retries, return an absent turn (empty text) and go on.
+            draw: the i-th independent sample of this call; methods that name the same draw share it.
+            final: this turn's words are the team's answer (what a server streams).
+
+        Raises:
+            TopologyError: no such member, or concurrency outside `room.gather`.
+        """
+        branch = self._here()
+        if member not in self.members:
+            raise TopologyError(f"no member {member!r} in this team; there are: {', '.join(self.members)}")
+        chat = [Message(role="user", content=messages)] if isinstance(messages, str) else [m.copy() for m in messages]
+        position, depth = branch.step(), branch.depth
+        if self.members[member].trainee:
+            if depth in self._salts:
+                branch.salt = (*branch.salt, self._salts[depth])
+            branch.depth += 1
+        call = Call(self.members[member], chat, position, branch.path, branch.salt, depth, optional, draw)
+        turn = await self._calls.answer(call, branch.counts)
+        if not turn.answered:
+            # An equal call that shares this outcome may have been required where this one is optional.
+            turn = replace(turn, outcome="absent" if optional else "failed")
+        self._placed.append(Placed(position, turn, depth, branch.salt, final))
+        if self.members[member].trainee and depth in self._then:
+            branch.salt = (*branch.salt, self._then[depth])
+        if not turn.answered and not optional:
+            branch.failed = EpisodeFailed(f"{member}: {turn.error}")
+            raise branch.failed
+        return turn
+
+    async def gather(self, *branches: Coroutine[Any, Any, T]) -> list[T]:
+        """Run coroutines concurrently, each on a branch of its own; results in the order given.
+
+        All of them end before this returns or raises, so that what was asked does not depend on who was faster.
+        """
+        branch = self._here()
+        position = branch.step()
+        children = [branch.child(position, number) for number in range(len(branches))]
+        tasks = [_start(child, coroutine) for child, coroutine in zip(children, branches, strict=True)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        branch.join(children)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results  # type: ignore[return-value]
+
+    def rng(self, label: str) -> random.Random:
+        """A generator that is the same for every row of a group: seeded by run seed, scope and label."""
+        scopes = self._calls.scopes
+        return random.Random(f"{scopes.seed}/{scopes.group}/{label}")
+
+    def _here(self) -> Branch:
+        branch = _branch.get()
+        if branch.task is not asyncio.current_task():
+            raise TopologyError("a topology's concurrency goes through room.gather, so that its branches have names")
+        if branch.failed:
+            raise branch.failed
+        return branch
+
+
+def enter(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a topology on the root branch."""
+    return _start(Branch(), coroutine)
+
+
+def placed(room: Room) -> tuple[Placed, ...]:
+    """The room's turns in structural order."""
+    return tuple(sorted(room._placed, key=lambda turn: turn.position))
+
+
+def _start(branch: Branch, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    context = copy_context()
+    context.run(_branch.set, branch)
+    branch.task = asyncio.create_task(coroutine, context=context)
+    return branch.task

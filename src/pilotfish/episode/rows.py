@@ -1,0 +1,106 @@
+"""How turns and episodes are laid down in the journal's tables: small columns in the open, the rest as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from pilotfish.engine.base import Attempt, Completion
+from pilotfish.episode.turn import Episode, Placed, Turn
+from pilotfish.team import Sampling, Usage
+from pilotfish.verify.verdict import Verdict
+
+TURN_COLUMNS = (
+    "key,scope,member,version,outcome,asker,started,messages,sampling,error,attempts,completion,"
+    "prompt_ids,completion_ids,logprobs"
+)
+
+
+def of_turn(turn: Turn) -> tuple[Any, ...]:
+    done = turn.completion
+    return (
+        turn.key,
+        turn.scope,
+        turn.member,
+        turn.version,
+        turn.outcome,
+        turn.asker,
+        turn.started,
+        json.dumps(turn.messages),
+        turn.sampling.model_dump_json(),
+        json.dumps(turn.error),
+        json.dumps([[attempt.seconds, attempt.error] for attempt in turn.attempts]),
+        _of_completion(done) if done else None,
+        _pack("q", done.prompt_ids) if done else None,
+        _pack("q", done.completion_ids) if done else None,
+        _pack("d", done.logprobs) if done else None,
+    )
+
+
+def turn(row: tuple[Any, ...]) -> Turn:
+    key, scope, member, version, outcome, asker, started, messages, sampling, error, attempts, done = row[:12]
+    return Turn(
+        key=key,
+        scope=scope,
+        member=member,
+        version=version,
+        outcome=outcome,
+        asker=asker,
+        started=started,
+        messages=json.loads(messages),
+        sampling=Sampling.model_validate_json(sampling),
+        completion=_completion(done, row[12:]) if done else None,
+        error=json.loads(error),
+        attempts=tuple(Attempt(*attempt) for attempt in json.loads(attempts)),
+    )
+
+
+def _of_completion(done: Completion) -> str:
+    usage = dataclasses.astuple(done.usage)
+    return json.dumps([done.text, done.finish_reason, done.seconds, done.reasoning, usage])
+
+
+def _completion(record: str, blobs: tuple[bytes | None, ...]) -> Completion:
+    text, finish_reason, seconds, reasoning, usage = json.loads(record)
+    return Completion(
+        text=text,
+        finish_reason=finish_reason,
+        usage=Usage(*usage),
+        seconds=seconds,
+        reasoning=reasoning,
+        prompt_ids=_unpack("q", blobs[0]),
+        completion_ids=_unpack("q", blobs[1]),
+        logprobs=_unpack("d", blobs[2]),
+    )
+
+
+def of_episode(episode: Episode) -> str:
+    placed = [[p.position, p.turn.key, p.turn.outcome, p.depth, p.salt, p.final] for p in episode.turns]
+    verdict = dataclasses.astuple(episode.verdict)
+    whole = [episode.id, episode.task, episode.topology, episode.scope, placed, episode.answer, verdict]
+    return json.dumps([*whole, episode.trainee, episode.seconds, episode.unused])
+
+
+def episode(record: str, find: Callable[[str], Turn | None]) -> Episode:
+    id, task, topology, scope, placed, answer, verdict, trainee, seconds, unused = json.loads(record)
+    turns = []
+    for position, key, outcome, depth, salt, final in placed:
+        found = find(key)
+        if found is None:
+            raise LookupError(f"episode {id}: its turn {key} is not in the journal")
+        if outcome != "answered":
+            # Another episode may have asked the same again since, and been answered: this one was not.
+            found = dataclasses.replace(found, outcome=outcome, completion=None)
+        turns.append(Placed(tuple(position), found, depth, tuple(salt), final))
+    return Episode(id, task, topology, scope, tuple(turns), answer, Verdict(*verdict), trainee, seconds, tuple(unused))
+
+
+def _pack(code: str, values: tuple[Any, ...] | None) -> bytes | None:
+    return None if values is None else array(code, values).tobytes()
+
+
+def _unpack(code: str, blob: bytes | None) -> tuple[Any, ...] | None:
+    return None if blob is None else tuple(array(code, blob))

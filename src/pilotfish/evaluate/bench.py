@@ -1,0 +1,184 @@
+"""The comparison: every arm on the same held-out tasks, with paired intervals and what each one cost.
+
+    results = evaluate(recipe, run)          # plays what is not recorded, writes results.{json,md,csv} into the run
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pilotfish.curriculum import curriculum
+from pilotfish.episode import Episode, Journal, Judge, Team
+from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, best_constant, control, usage_table, words_of
+from pilotfish.evaluate.stats import mean_interval, paired_difference
+from pilotfish.evaluate.table import Row, render_markdown, to_csv, to_json
+from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.run import Run, cache_folder
+from pilotfish.seats import Seats
+from pilotfish.source import TaskSource
+from pilotfish.task import Task, load_tasks
+from pilotfish.topology import solo
+from pilotfish.train.rollout import leaks
+from pilotfish.verify import VerifierPool
+
+TRAINED, UNTRAINED = "trained", "untrained"
+
+Progress = Callable[[str, int, int], None]
+"""Arm or stage, done, of how many."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One benchmark's comparison."""
+
+    benchmark: str
+    rows: list[Row]
+    episodes: dict[str, list[Episode]]
+
+
+def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None) -> list[Result]:
+    """Play and measure every arm of a recipe.
+
+    Args:
+        recipe: its `evaluate` section says which benchmarks and arms.
+        run: where the record is; its best weights are the trained arm, where there are any.
+        progress: told of each finished episode.
+
+    Raises:
+        RecipeError: no benchmark to evaluate on.
+    """
+    if not recipe.evaluate.benchmarks:
+        raise RecipeError("evaluate.benchmarks is empty; name one, e.g. --set 'evaluate.benchmarks=[math500]'")
+    seats = Seats(recipe)
+    with VerifierPool() as pool:
+        results = asyncio.run(_evaluate(recipe, run, seats, pool.judge, progress))
+    write(results, run.folder)
+    return results
+
+
+async def _evaluate(recipe: Recipe, run: Run, seats: Seats, judge: Judge, progress: Progress) -> list[Result]:
+    journal, kept = run.journal(), Journal(cache_folder() / "answers")
+    try:
+        arms = standard_arms(recipe, run, seats)
+        fields = [
+            Field(source.stem, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
+            for source in recipe.evaluate.benchmarks
+        ]
+        arms += [arm for arm in await _constant(recipe, arms, fields[0])]
+        return [await compare(field, arms, recipe, progress) for field in fields]
+    finally:
+        await seats.close()
+        journal.close()
+        kept.close()
+
+
+def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
+    """Baselines, the team before training, and after it where the run has trained weights."""
+    frozen = Team(recipe.members(), {name: seats.engine(name) for name in recipe.team})
+    against = [config.load() for config in recipe.evaluate.against]
+    arms = [Arm(topology.label, topology, frozen) for topology in against]
+    topology = recipe.topology.load()
+    if recipe.trainee is None:
+        return [*arms, Arm(topology.label, topology, frozen)]
+    if "trainee" in recipe.evaluate.controls:
+        prompts = next((t.options["prompts"] for t in against if t.name == "solo" and "prompts" in t.options), None)
+        alone = solo.bind(member=recipe.trainee, **({"prompts": prompts} if prompts else {}))
+        arms.append(Arm(f"{recipe.trainee} alone", alone, frozen))
+    if recipe.evaluate.untrained:
+        arms.append(Arm(f"{topology.name}, {UNTRAINED}", topology, frozen))
+    if run.best.exists():
+        version = int(run.state("best")["step"])
+        trained = Team(frozen.members, {**frozen.engines, recipe.trainee: seats.trained(run.best, version)})
+        arms.append(Arm(f"{topology.name}, {TRAINED}", topology, trained))
+    return arms
+
+
+async def _constant(recipe: Recipe, arms: Sequence[Arm], field: Field) -> list[Arm]:
+    """The control that says on every task the words that serve best on the training holdout."""
+    if "constant" not in recipe.evaluate.controls or not arms[-1].name.endswith(TRAINED) or recipe.tasks is None:
+        return []
+    tasks = curriculum(recipe).holdout
+    words = await best_constant(arms[-1], replace(field, benchmark="holdout", tasks=tasks))
+    return [control("best constant words", arms[-1], lambda task: words)]
+
+
+async def compare(field: Field, arms: Sequence[Arm], recipe: Recipe, progress: Progress) -> Result:
+    """Play all arms, and the controls that follow from them, on one benchmark."""
+    played: dict[str, list[Episode]] = {}
+    leader = next((arm for arm in reversed(arms) if arm.name.endswith((TRAINED, UNTRAINED))), None)
+    queue = list(arms)
+    if leader and "empty" in recipe.evaluate.controls:
+        queue.append(control("empty words", leader, lambda task: ""))
+    while queue:
+        arm = queue.pop(0)
+        done = iter(range(1, len(field.tasks) + 1))
+        counted = replace(field, on_episode=lambda arm=arm, done=done: progress(arm.name, next(done), len(field.tasks)))
+        played[arm.name] = await counted.play(arm)
+        if arm is leader and "shuffled" in recipe.evaluate.controls:
+            queue.append(control("another task's words", leader, another_tasks_words(played[arm.name], field.tasks)))
+    reference = [arm.name for arm in arms if arm.words is None][:1]
+    return Result(field.benchmark, rows(played, field.tasks, recipe, reference, leader.name if leader else None), played)
+
+
+def rows(
+    played: dict[str, list[Episode]],
+    tasks: Sequence[Task],
+    recipe: Recipe,
+    reference: Sequence[str],
+    leader: str | None,
+) -> list[Row]:
+    """One row an arm; each arm's difference to the first one, and the leading arm's difference to every other."""
+    rewards = {name: [episode.verdict.reward for episode in episodes] for name, episodes in played.items()}
+    made = []
+    for name, episodes in played.items():
+        others = [other for other in (played if name == leader else reference) if other != name]
+        found = mean_interval(rewards[name])
+        made.append(
+            Row(
+                name,
+                found.estimate,
+                found.low,
+                found.high,
+                found.n,
+                found.unjudged,
+                difference_to={other: paired_difference(rewards[name], rewards[other]) for other in others},
+                leak_rate=_leak_rate(episodes, tasks),
+                tokens_per_member=usage_table(episodes),
+                calls=sum(len(episode.turns) for episode in episodes) / len(episodes),
+                seconds=sum(place.turn.seconds for episode in episodes for place in episode.turns) / len(episodes),
+                cost=_cost(episodes, recipe),
+            )
+        )
+    return made
+
+
+def write(results: Sequence[Result], folder: Path) -> None:
+    """results.json, results.md and results.csv (one file a benchmark) in a run's folder."""
+    record = {result.benchmark: json.loads(to_json(result.rows)) for result in results}
+    record["written"] = time.strftime("%Y-%m-%dT%H:%M:%S")
+    (folder / "results.json").write_text(json.dumps(record, indent=1))
+    (folder / "results.md").write_text(
+        "\n".join(f"## {result.benchmark}\n\n{render_markdown(result.rows)}" for result in results)
+    )
+    for result in results:
+        (folder / f"results-{result.benchmark}.csv").write_text(to_csv(result.rows))
+
+
+def _leak_rate(episodes: Sequence[Episode], tasks: Sequence[Task]) -> float | None:
+    if not any(episode.decisions() for episode in episodes):
+        return None
+    return sum(leaks(task, words_of(episode)) for task, episode in zip(tasks, episodes, strict=True)) / len(tasks)
+
+
+def _cost(episodes: Sequence[Episode], recipe: Recipe) -> float | None:
+    prices = {name: member.price for name, member in recipe.team.items()}
+    if not any(price.input or price.output for price in prices.values()):
+        return None
+    return sum(usage.cost(prices[member]) for episode in episodes for member, usage in episode.usage().items())
+
+

@@ -1,0 +1,229 @@
+"""A comparison of methods as a table: in the terminal, in Markdown, as CSV and as JSON.
+
+    solo = Row("actor alone", 0.44, 0.37, 0.51, n=200, calls=1, tokens_per_member={"actor": 118})
+    Console().print(render_rich([solo, ...]))
+
+A reader asks how accurate, how much better than what on the same tasks, and at what price. Each answer is a table of
+its own, so that 80 columns hold them. CSV and JSON carry the unrounded figures.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import isnan
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from pilotfish.evaluate.stats import Difference
+
+_Column = tuple[str, list[str]]
+_NOTHING = "–"
+_MEMBERS_ABREAST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One method on one set of tasks. Shares are in [0, 1]; nan where no task was judged."""
+
+    name: str
+    accuracy: float
+    """Mean reward."""
+    low: float
+    high: float
+    n: int
+    """Tasks with a verdict."""
+    unjudged: int = 0
+    """Tasks without one."""
+    difference_to: Mapping[str, Difference] = field(default_factory=dict)
+    """This method minus another on the same tasks, by the other's name."""
+    adjusted_p: Mapping[str, float] = field(default_factory=dict)
+    """p-values of those differences, after Holm where several were tested."""
+    leak_rate: float | None = None
+    """Share of tasks whose hint already holds the gold answer; None where there is no hint."""
+    tokens_per_member: Mapping[str, float] = field(default_factory=dict)
+    """Mean prompt and completion tokens per task, summed, by member."""
+    calls: float | None = None
+    """Mean calls per task, those that methods share counted in each."""
+    seconds: float | None = None
+    """Mean seconds per task."""
+    cost: float | None = None
+    """Money for all tasks together, in the recipe's currency; None where no member has a price."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """One of the stacked tables: text in the first `names` columns, figures in the others."""
+
+    title: str
+    columns: list[_Column]
+    names: int = 1
+    styles: Sequence[str] = ()
+    """Of each line, in the terminal."""
+
+    def lines(self) -> list[tuple[str, ...]]:
+        return list(zip(*(cells for _, cells in self.columns), strict=True))
+
+
+def render_rich(rows: Sequence[Row], *, confidence: float = 0.95) -> Group:
+    """The comparison for a terminal of 80 columns; differences whose interval leaves out 0 are coloured."""
+    return Group(*(_rich_table(section) for section in _sections(rows, confidence)))
+
+
+def render_markdown(rows: Sequence[Row], *, confidence: float = 0.95) -> str:
+    """The comparison as Markdown tables, each below a line that says what it shows."""
+    return "\n\n".join(_markdown_table(section) for section in _sections(rows, confidence)) + "\n"
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """One line a method; `difference.<other>.<field>`, `adjusted_p.<other>` and `tokens.<member>` are columns."""
+    flat = [_flat(row) for row in rows]
+    columns = list(dict.fromkeys(column for line in flat for column in line))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return out.getvalue()
+
+
+def to_json(rows: Sequence[Row]) -> str:
+    """A list of rows with the fields of `Row`; nan becomes null, since JSON has none."""
+    return json.dumps([_without_nan(asdict(row)) for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _sections(rows: Sequence[Row], confidence: float) -> list[_Section]:
+    interval = f"{100 * confidence:g} % interval"
+    differences = [_differences(rows, interval)] if any(row.difference_to for row in rows) else []
+    return [_accuracy(rows, interval), *differences, *_prices(rows)]
+
+
+def _accuracy(rows: Sequence[Row], interval: str) -> _Section:
+    columns = [
+        _names(rows),
+        ("accuracy, %", [_share(row.accuracy) for row in rows]),
+        (interval, [_range(row.low, row.high) for row in rows]),
+        ("tasks", [f"{row.n:,}" for row in rows]),
+    ]
+    optional = [
+        ("unjudged", [_number(row.unjudged or None) for row in rows]),
+        ("leak, %", [_share(row.leak_rate) for row in rows]),
+    ]
+    return _Section("Accuracy", columns + _filled(optional))
+
+
+def _differences(rows: Sequence[Row], interval: str) -> _Section:
+    pairs = [(row, other, gap) for row in rows for other, gap in row.difference_to.items()]
+    columns = [
+        ("method", [row.name for row, _, _ in pairs]),
+        ("minus", [other for _, other, _ in pairs]),
+        ("points", [_share(gap.estimate, "+") for _, _, gap in pairs]),
+        (interval, [_range(gap.low, gap.high, "+") for _, _, gap in pairs]),
+        ("better", [f"{gap.better:,}" for _, _, gap in pairs]),
+        ("worse", [f"{gap.worse:,}" for _, _, gap in pairs]),
+    ]
+    optional = [("p", [_p(row.adjusted_p.get(other)) for row, other, _ in pairs])]
+    styles = ["green" if gap.low > 0 else "red" if gap.high < 0 else "" for _, _, gap in pairs]
+    title = "Differences on the same tasks (better, worse: tasks that changed)"
+    return _Section(title, columns + _filled(optional), names=2, styles=styles)
+
+
+def _prices(rows: Sequence[Row]) -> list[_Section]:
+    """Tokens by member, a few members abreast; calls, seconds and money beside the first of them."""
+    members = list(dict.fromkeys(member for row in rows for member in row.tokens_per_member))
+    tokens = [(member, [_number(row.tokens_per_member.get(member)) for row in rows]) for member in members]
+    beside = [
+        ("calls", [_number(row.calls) for row in rows]),
+        ("seconds", [_number(row.seconds) for row in rows]),
+        ("total cost", [_money(row.cost) for row in rows]),
+    ]
+    first = tokens[:_MEMBERS_ABREAST] + _filled(beside)
+    further = [tokens[at : at + _MEMBERS_ABREAST] for at in range(_MEMBERS_ABREAST, len(tokens), _MEMBERS_ABREAST)]
+    title = "Price of a task (tokens by member: prompt + completion)"
+    return [_Section(title, [_names(rows), *columns]) for columns in (first, *further) if columns]
+
+
+def _names(rows: Sequence[Row]) -> _Column:
+    return "method", [row.name for row in rows]
+
+
+def _filled(columns: Sequence[_Column]) -> list[_Column]:
+    """The columns that have anything to say."""
+    return [(head, cells) for head, cells in columns if set(cells) - {_NOTHING}]
+
+
+def _rich_table(section: _Section) -> Table:
+    table = Table(
+        title=Text(section.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for place, (head, _) in enumerate(section.columns):
+        figure = place >= section.names
+        table.add_column(
+            Text(head), justify="right" if figure else "left", overflow="fold", no_wrap=head.endswith("interval")
+        )
+    styles = section.styles or [""] * len(section.lines())
+    for line, style in zip(section.lines(), styles, strict=True):
+        table.add_row(*map(Text, line), style=style)
+    return table
+
+
+def _markdown_table(section: _Section) -> str:
+    head = tuple(head for head, _ in section.columns)
+    rule = [":---" if place < section.names else "---:" for place in range(len(head))]
+    lines = [[_escaped(cell) for cell in line] for line in (head, *section.lines())]
+    table = [lines[0], rule, *lines[1:]]
+    return f"{section.title}:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in table)
+
+
+def _escaped(cell: str) -> str:
+    """A cell that neither ends itself nor opens a tag."""
+    plain = " ".join(cell.split()).replace("\\", "\\\\").replace("|", "\\|")
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", plain)
+
+
+def _share(value: float | None, sign: str = "") -> str:
+    """A share as a percentage; `+ 0.0` turns -0.0 into 0.0."""
+    return _NOTHING if value is None or isnan(value) else f"{round(100 * value, 1) + 0.0:{sign}.1f}"
+
+
+def _range(low: float, high: float, sign: str = "") -> str:
+    return _NOTHING if isnan(low) else f"[{_share(low, sign)}, {_share(high, sign)}]"
+
+
+def _number(value: float | None) -> str:
+    """Three figures or more, so that neither 0.02 seconds nor 12,345 tokens lose theirs."""
+    if value is None or isnan(value):
+        return _NOTHING
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _money(value: float | None) -> str:
+    return _number(value) if value is None or value < 100 else f"{value:,.2f}"
+
+
+def _p(value: float | None) -> str:
+    if value is None or isnan(value):
+        return _NOTHING
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    fields = asdict(row)
+    differences, pvalues, tokens = (fields.pop(name) for name in ("difference_to", "adjusted_p", "tokens_per_member"))
+    for other, gap in differences.items():
+        fields |= {f"difference.{other}.{name}": value for name, value in gap.items()}
+    fields |= {f"adjusted_p.{other}": p for other, p in pvalues.items()}
+    return fields | {f"tokens.{member}": mean for member, mean in tokens.items()}
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    return None if isinstance(value, float) and isnan(value) else value

@@ -1,0 +1,259 @@
+"""The recipe: one YAML file that drives train, eval and serve.
+
+    tasks:    {train: math8k, limit: 500, holdout: 64}
+    team:
+      collaborator: {model: Qwen/Qwen2.5-3B-Instruct, train: full}
+      actor:        {engine: openai, model: qwen-plus, base_url: https://…/v1, key_env: ACTOR_KEY}
+    topology: hint
+    train:    {method: grpo, profile: release}
+    evaluate: {benchmarks: [math500], against: [solo]}
+
+The same models are the Python API and the command line: `--set team.actor.model=…` overrides any field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from pilotfish.source import TaskSource
+from pilotfish.team import Member, Price, Sampling
+from pilotfish.topology import Topology, find
+from pilotfish.train.profile import TrainConfig
+
+
+class RecipeError(Exception):
+    """A recipe that cannot be run. Names the field, the value and the way out."""
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+
+
+class LoraConfig(Model):
+    """A low-rank adapter in place of full weights."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    layers: int | None = Field(default=None, ge=1)
+    """Adapt only the last so many layers: the backward pass then ends there. All layers by default."""
+    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    """Names of the modules that get an adapter."""
+
+
+class MemberConfig(Model):
+    """A seat: which model, behind which engine."""
+
+    model: str
+    """A Hugging Face name or folder, a `.gguf` file, `smollm2` (the embedded one), or the name an API knows."""
+    engine: Literal["transformers", "openai"] = "transformers"
+    """`transformers` runs in process; `openai` is any OpenAI-compatible server."""
+    train: Literal["full", "lora"] | LoraConfig | None = None
+    """Makes this member the trainee: `full`, `lora`, or a LoRA's settings. Exactly one member has it."""
+    revision: str | None = None
+    """The model's revision, on the hub or as declared for an API; part of the name under which answers are kept."""
+    sampling: Sampling = Sampling(temperature=0.0)
+    """How it is asked. Greedy by default; a trainee is sampled at `train.temperature` while it learns."""
+    price: Price = Price()
+    """Money per million tokens."""
+    base_url: str | None = None
+    """Of an `openai` engine: the address that ends in `/v1`."""
+    key_env: str | None = None
+    """Name of the environment variable that holds the API key."""
+    timeout_s: float = Field(default=600.0, gt=0)
+    """Seconds one call may take, without the wait for its turn."""
+    retries: int = Field(default=6, ge=0)
+    """How often a call that did not answer is made again."""
+    concurrency: int = Field(default=64, ge=1)
+    """Most calls in flight at an `openai` engine."""
+    extra: dict[str, Any] = Field(default_factory=dict)
+    """Further fields for the body of each request."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """In process: bfloat16 where the processor has it."""
+    device: str = "auto"
+    """In process: `cuda`, `cuda:1`, `cpu`."""
+    trust_remote_code: bool = False
+    """Run code that the model's repository ships. Only for repositories you have read."""
+
+    @model_validator(mode="after")
+    def _engine_fits(self) -> MemberConfig:
+        if self.engine == "openai" and not self.base_url:
+            raise ValueError("engine openai: base_url is missing; give the address that ends in /v1")
+        if self.engine == "openai" and self.train:
+            raise ValueError("engine openai: a model behind an API cannot be trained; use engine transformers")
+        return self
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        return LoraConfig() if self.train == "lora" else self.train if isinstance(self.train, LoraConfig) else None
+
+
+class TopologyConfig(Model):
+    """A topology's name and options; `topology: hint` is shorthand for `topology: {name: hint}`."""
+
+    name: str
+    """`solo`, `hint`, `critic`, or `path/to/file.py:function`."""
+    prompts: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Texts that replace the built-in ones: `{advise: {system: …, user: …}}`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The topology's own options: `{rounds: 2}`."""
+
+    def load(self) -> Topology:
+        """Raises ValueError: no such topology, option or prompt."""
+        prompts = {"prompts": self.prompts} if self.prompts else {}
+        return find(self.name).bind(**self.options, **prompts)
+
+
+class TasksConfig(Model):
+    """What is learned on."""
+
+    train: TaskSource
+    """A benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, a file, or a source with its options."""
+    limit: int | None = Field(default=None, ge=1)
+    """At most so many training tasks, after the holdout was set apart."""
+    holdout: int = Field(default=64, ge=0)
+    """Tasks of the training source set apart to choose the best checkpoint by."""
+    overlap: Literal["drop", "refuse", "keep"] = "drop"
+    """What becomes of training tasks that also stand in an evaluation benchmark."""
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
+
+
+class EvaluateConfig(Model):
+    """What is measured, and against what."""
+
+    benchmarks: tuple[TaskSource, ...] = ()
+    """Names or sources of tasks; none of them is trained on."""
+    against: tuple[TopologyConfig, ...] = (TopologyConfig(name="solo"),)
+    """Topologies to compare with, played by the same frozen members."""
+    untrained: bool = True
+    """Also play the recipe's topology with the trainee as it was before training."""
+    controls: tuple[Literal["empty", "constant", "shuffled", "trainee"], ...] = ()
+    """What tells a hint from a habit: an `empty` hint, the best `constant` hint, another task's hint (`shuffled`); and
+    the `trainee` alone, without its team."""
+    concurrency: int = Field(default=512, ge=1)
+    """Most episodes in flight."""
+
+    @field_validator("benchmarks", "against", mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any, info: Any) -> Any:
+        key = "source" if info.field_name == "benchmarks" else "name"
+        return [{key: item} if isinstance(item, str) else item for item in value]
+
+
+class Recipe(Model):
+    """A whole experiment."""
+
+    name: str = "run"
+    """Names the run's folder."""
+    seed: int = 0
+    """Of the data's order, the sampling and the weights' initialisation."""
+    tasks: TasksConfig | None = None
+    """What is learned on; not needed to evaluate."""
+    team: dict[str, MemberConfig]
+    """The seats, by the names that the topology uses."""
+    topology: TopologyConfig
+    train: TrainConfig = TrainConfig()
+    """How the trainee learns."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    @field_validator("topology", mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_trainee(self) -> Recipe:
+        trainees = [name for name, member in self.team.items() if member.train]
+        if len(trainees) > 1:
+            raise ValueError(f"team: {', '.join(trainees)} all have `train`; exactly one member is the trainee")
+        self.topology.load()
+        return self
+
+    @property
+    def trainee(self) -> str | None:
+        return next((name for name, member in self.team.items() if member.train), None)
+
+    def members(self, *, training: bool = False) -> dict[str, Member]:
+        """The seats as topologies see them; in training the trainee is sampled at `train.temperature`."""
+        return {name: self._member(name, config, training) for name, config in self.team.items()}
+
+    def _member(self, name: str, config: MemberConfig, training: bool) -> Member:
+        sampling = config.sampling
+        if training and config.train:
+            sampling = sampling.model_copy(update={"temperature": self.train.temperature, "top_p": 1.0})
+        return Member(name, config.model, bool(config.train), sampling, config.price)
+
+    def dump(self) -> str:
+        """The recipe as resolved, as YAML. Holds no key: keys live in environment variables."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_recipe(path: Path | str, settings: Mapping[str, str] | None = None) -> Recipe:
+    """Read a recipe, with overrides.
+
+    Args:
+        path: a YAML file, or the folder of a run (its `recipe.yaml`).
+        settings: dotted field -> YAML value, e.g. `{"team.actor.model": "smollm2"}`.
+
+    Raises:
+        RecipeError: no such file, not YAML, or a field that is wrong.
+    """
+    file = Path(path) / "recipe.yaml" if Path(path).is_dir() else Path(path)
+    try:
+        data = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror}); name a YAML file or a run's folder") from error
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{file}: not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise RecipeError(f"{file}: not a recipe: a mapping with `team` and `topology` is expected")
+    for field, value in (settings or {}).items():
+        _set(data, field, value)
+    return parse_recipe(data, str(file))
+
+
+def parse_recipe(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
+    """A recipe of plain data.
+
+    Raises:
+        RecipeError: a field that is wrong, with its place and value.
+    """
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise RecipeError("\n".join(f"{where}: {line}" for line in _complaints(error))) from error
+
+
+def _set(data: dict[str, Any], field: str, value: str) -> None:
+    *parents, last = field.split(".")
+    place: Any = data
+    for parent in parents:
+        if isinstance(place.get(parent), str):  # a shorthand: `topology: hint`, `train: math8k`
+            place[parent] = {"source" if parent == "train" and place is data.get("tasks") else "name": place[parent]}
+        place = place.setdefault(parent, {})
+        if not isinstance(place, dict):
+            raise RecipeError(f"--set {field}: {parent} is not a mapping in this recipe")
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"--set {field}={value}: not a YAML value") from error
+
+
+def _complaints(error: ValidationError) -> list[str]:
+    lines = []
+    for part in error.errors():
+        place = ".".join(str(step) for step in part["loc"]) or "recipe"
+        message = part["msg"].removeprefix("Value error, ")
+        if part["type"] == "extra_forbidden":
+            message = "no such field; see docs/recipes.md"
+        got = "" if part["type"] in ("missing", "extra_forbidden", "value_error") else f" (got {part['input']!r})"
+        lines.append(f"{place}: {message}{got}")
+    return lines

@@ -1,0 +1,145 @@
+"""A run: the folder that holds a recipe as resolved, the journal, checkpoints, metrics and results.
+
+runs/hint/
+  recipe.yaml     what was run
+  journal/        every turn and episode
+  checkpoints/    to resume from
+  best/           the trainee at its best on the holdout
+  metrics.jsonl   one row a step
+  results.json    the last evaluation; results.md and results.csv beside it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pilotfish.episode import Journal
+from pilotfish.recipe import Recipe, RecipeError, load_recipe
+
+
+class RunError(Exception):
+    """A run's folder that cannot be used as asked. Names the folder and the way out."""
+
+
+class Run:
+    """A run's folder, locked while it is written to.
+
+    Args:
+        folder: made if missing.
+        recipe: what is run; None to take the recorded one.
+
+    Raises:
+        RunError: the folder belongs to another recipe, holds no run, or another process is at work in it.
+    """
+
+    def __init__(self, folder: Path | str, recipe: Recipe | None = None) -> None:
+        self.folder = Path(folder)
+        self.recipe = self._settle(recipe)
+        self._lock: Any = None
+
+    def _settle(self, recipe: Recipe | None) -> Recipe:
+        file = self.folder / "recipe.yaml"
+        if not file.exists():
+            if recipe is None:
+                raise RunError(f"{self.folder}: no run there (no recipe.yaml); start one with `pilotfish train RECIPE`")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(recipe.dump())
+            return recipe
+        recorded = load_recipe(file)
+        if recipe is not None and _training(recorded) != _training(recipe):
+            fields = ", ".join(_differences(_training(recorded), _training(recipe)))
+            raise RunError(
+                f"{self.folder}: holds a run of another recipe ({fields} differ); choose another folder with --run, or "
+                "remove this one"
+            )
+        return recipe or recorded
+
+    def __enter__(self) -> Run:
+        self._lock = (self.folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise RunError(f"{self.folder}: another process is at work in this run; wait for it or stop it") from None
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._lock.close()
+
+    def journal(self, *, writable: bool = True) -> Journal:
+        return Journal(self.folder / "journal", writable=writable)
+
+    @property
+    def best(self) -> Path:
+        """The trainee at its best on the holdout: an adapter or whole weights."""
+        return self.folder / "best"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Append a row of metrics."""
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def logged(self) -> Iterator[dict[str, Any]]:
+        """The rows of metrics; a step that was taken again after a resume counts in its last version."""
+        if not self.metrics.exists():
+            return
+        rows = [json.loads(line) for line in self.metrics.read_text().splitlines() if line.endswith("}")]
+        latest = {(row.get("kind"), row.get("step")): row for row in rows}
+        yield from latest.values()
+
+    def state(self, name: str) -> dict[str, Any]:
+        """A small named state that survives a resume; empty when there is none."""
+        file = self.folder / f"{name}.json"
+        return dict(json.loads(file.read_text())) if file.exists() else {}
+
+    def keep(self, name: str, state: dict[str, Any]) -> None:
+        """Write a named state, whole or not at all."""
+        partial = self.folder / f"{name}.json.part"
+        partial.write_text(json.dumps(state, indent=1))
+        os.replace(partial, self.folder / f"{name}.json")
+
+
+def cache_folder() -> Path:
+    """Where models that were converted and answers that outlive a run are kept: $PILOTFISH_CACHE or ~/.cache/pilotfish."""
+    return Path(os.environ.get("PILOTFISH_CACHE") or Path.home() / ".cache" / "pilotfish")
+
+
+def open_run(folder: Path | str) -> Run:
+    """A finished or unfinished run by its folder.
+
+    Raises:
+        RunError: there is none.
+        RecipeError: its recipe cannot be read.
+    """
+    if not (Path(folder) / "recipe.yaml").exists():
+        raise RecipeError(f"{folder}: no run there (no recipe.yaml)")
+    return Run(folder)
+
+
+def _training(recipe: Recipe) -> dict[str, Any]:
+    """What may not change within a run: everything but the evaluation."""
+    return recipe.model_dump(mode="json", exclude={"evaluate", "name"})
+
+
+def _differences(left: Any, right: Any, place: str = "") -> list[str]:
+    if isinstance(left, dict) and isinstance(right, dict):
+        keys = [*left, *(key for key in right if key not in left)]
+        return [
+            found
+            for key in keys
+            for found in _differences(left.get(key), right.get(key), f"{place}.{key}" if place else str(key))
+        ]
+    return [] if left == right else [place]

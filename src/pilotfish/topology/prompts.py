@@ -1,0 +1,106 @@
+"""Prompts: named templates that a recipe may override.
+
+A template is filled once, in one pass: what comes from a task or from a model is never read as a template again, so a
+question that holds `{braces}`, `%` or a chat template's own tokens arrives as it was written.
+
+    PROMPTS = Prompts(solve=Prompt(user="{question}\\n{instruction}"))
+    PROMPTS.solve(task)                               # -> messages
+    PROMPTS.override({"solve": {"system": "Be brief."}})
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pilotfish.task import Task
+from pilotfish.team import Message, Messages
+
+FIELD = re.compile(r"\{([a-z_]+)\}")
+TASK_FIELDS = ("question", "instruction")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A system and a user template.
+
+    `{question}` and `{instruction}` come from the task; other fields from the caller.
+    """
+
+    user: str
+    system: str = ""
+
+    def __call__(self, task: Task, **fields: str) -> Messages:
+        """Messages for a task.
+
+        Raises:
+            ValueError: a template names a field that this prompt is not given.
+        """
+        values = {"question": task.question, "instruction": task.instruction, **fields}
+        messages = [("system", fill(self.system, values)), ("user", fill(self.user, values))]
+        return [Message(role=role, content=content) for role, content in messages if content]
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """Put values in for `{names}`, in one pass, and trim the template's ends; values stay as they are.
+
+    Raises:
+        ValueError: a name that has no value.
+    """
+    parts = FIELD.split(template)  # text, name, text, name, …, text
+    for number in range(1, len(parts), 2):
+        if parts[number] not in values:
+            raise ValueError(f"prompt template {template!r} names {{{parts[number]}}}; it may use: {', '.join(values)}")
+        parts[number] = values[parts[number]]
+    _trim(parts, range(len(parts)), str.lstrip)
+    _trim(parts, range(len(parts) - 1, -1, -1), str.rstrip)
+    return "".join(parts)
+
+
+def _trim(parts: list[str], inwards: range, strip: Callable[[str], str]) -> None:
+    """Strip one end up to the first value or text that is not empty; odd parts are values."""
+    for number in inwards:
+        if number % 2 == 0:
+            parts[number] = strip(parts[number])
+        if parts[number]:
+            return
+
+
+class Prompts:
+    """A topology's prompts by name; immutable."""
+
+    def __init__(self, **prompts: Prompt) -> None:
+        self._prompts = prompts
+
+    def __getattr__(self, name: str) -> Prompt:
+        if name.startswith("_") or name not in self._prompts:
+            raise AttributeError(name)
+        return self._prompts[name]
+
+    def override(self, changes: Mapping[str, Mapping[str, str]]) -> Prompts:
+        """These prompts with some texts replaced.
+
+        Raises:
+            ValueError: a prompt or a part (`system`, `user`) that does not exist.
+        """
+        prompts = dict(self._prompts)
+        for name, parts in changes.items():
+            if name not in prompts:
+                raise ValueError(f"prompts: no prompt {name!r}; there are: {', '.join(prompts)}")
+            for part in parts:
+                if part not in ("system", "user"):
+                    raise ValueError(f"prompts.{name}: no part {part!r}; there are: system, user")
+            prompts[name] = replace(prompts[name], **parts)
+        return Prompts(**prompts)
+
+    @property
+    def digest(self) -> str:
+        """Eight characters that change with any of the texts."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:8]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: {"system": prompt.system, "user": prompt.user} for name, prompt in self._prompts.items()}

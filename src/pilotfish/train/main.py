@@ -1,0 +1,191 @@
+"""`train`: a recipe in, a run with the best weights out. A killed run goes on where its record ends.
+
+    from pilotfish import load_recipe, train
+    run = train(load_recipe("recipes/quickstart.yaml"), "runs/quickstart")
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pilotfish.background import Background
+from pilotfish.curriculum import Curriculum, curriculum
+from pilotfish.episode import Journal, Team
+from pilotfish.evaluate.arms import Arm, Field, words_of
+from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.run import Run, cache_folder
+from pilotfish.seats import Seats
+from pilotfish.train.early_stop import EarlyStop
+from pilotfish.train.rollout import Rollout, RowId, leaks
+from pilotfish.verify import VerifierPool
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+
+    from pilotfish.engine.base import Engine
+    from pilotfish.engine.policy import PolicyEngine
+
+Told = Callable[[str, int, Mapping[str, float]], None]
+"""Kind of news (`step`, `holdout`, `note: …`), step, figures."""
+
+
+def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step, figures: None) -> Run:
+    """Train a recipe's trainee, or go on with a run that was cut off.
+
+    Args:
+        recipe: what to train, on what, how.
+        folder: the run's folder; made, or resumed if it holds a run of the same recipe. A finished run is left as it is.
+        told: called with news.
+
+    Returns:
+        The run; its `best` holds the weights that did best on the holdout.
+
+    Raises:
+        RecipeError: nothing to train.
+        RunError: the folder belongs to another recipe, or is in use.
+        TooManyOutages: see `train.outages`.
+    """
+    with Run(folder, recipe) as run:
+        if run.state("finished"):
+            told("note: this run is finished; nothing is done again", 0, {})
+        elif recipe.train.method == "sft":
+            _sft(recipe, run)
+        else:
+            _Training(recipe, run, told).all()
+        return run
+
+
+def _sft(recipe: Recipe, run: Run) -> None:
+    from pilotfish.lab import rows
+    from pilotfish.seats import resolve
+    from pilotfish.train.sft import sft
+
+    config, member = recipe.train, recipe.team[_trainee(recipe)]
+    metrics = sft(resolve(member.model), rows(config.data or ""), run.best, seed=recipe.seed, config=config)
+    run.keep("best", {"step": metrics["steps"]})
+    run.keep("finished", metrics)
+
+
+def _trainee(recipe: Recipe) -> str:
+    if recipe.trainee is None:
+        raise RecipeError(f"team: no member has `train`; give it to one of {', '.join(recipe.team)}")
+    return recipe.trainee
+
+
+class _Training:
+    """One GRPO run: what its parts share."""
+
+    def __init__(self, recipe: Recipe, run: Run, told: Told) -> None:
+        self.recipe = recipe
+        self.config = recipe.train
+        self.run = run
+        self.told = told
+        self.trainee = _trainee(recipe)
+        self.topology = recipe.topology.load()
+        self.tasks: Curriculum = curriculum(recipe)
+        self.background = Background()
+        self.seats = Seats(recipe)
+        self.journal = run.journal()
+        self.kept = Journal(cache_folder() / "answers")
+        self.pool = VerifierPool()
+        self.stop = EarlyStop(recipe.train.patience or sys.maxsize)
+        self.stop.restore(run.state("early_stop").get("history", "[]"))
+
+    def all(self) -> None:
+        from pilotfish.train.grpo import newest_checkpoint, train
+
+        for repeat in self.tasks.repeats:
+            self.told(f"note: {repeat} ({self.recipe.tasks.overlap})", 0, {})
+        try:
+            model, tokenizer = self.seats.trainee()
+            rows = [RowId(task.id, set=0, decision=self.config.decision) for task in self.tasks.train]
+            if (checkpoint := newest_checkpoint(self.run.checkpoints)) is not None:
+                self.told(f"note: going on from {checkpoint.name}", 0, {})
+            train(
+                self.recipe,
+                rows,
+                model,
+                tokenizer,
+                self.rollout,
+                background=self.background,
+                output=self.run.checkpoints,
+                on_step=self.after_step,
+                on_log=self.log,
+            )
+            self.run.keep("finished", {"best": self.run.state("best")})
+        finally:
+            self.close()
+
+    def rollout(self, policy: PolicyEngine) -> Rollout:
+        self.policy = self.seats.leased(policy)
+        against = [config.load() for config in self.recipe.evaluate.against if config.name == "solo"]
+        return Rollout(
+            self.topology,
+            self.team(self.policy, training=True),
+            {task.id: task for task in self.tasks.train},
+            self.journal,
+            self.pool.judge,
+            self.config,
+            alone=against[0] if against else None,
+            seed=self.recipe.seed,
+            kept=self.kept,
+        )
+
+    def team(self, policy: Engine, *, training: bool) -> Team:
+        return Team(self.recipe.members(training=training), {**self.seats.frozen(), self.trainee: policy})
+
+    def after_step(self, step: int, trainer: GRPOTrainer, policy: PolicyEngine) -> bool:
+        """Evaluate on the holdout where it is due, keep the best weights, say whether to stop. Step 0 is before training."""
+        if step % self.config.evaluate_every and step != self.last(trainer):
+            return False
+        if not self.tasks.holdout:
+            self.save(trainer, step)
+            return False
+        self.background.run(policy.sync(trainer.state.global_step))
+        decision = self.stop.update(step, self.holdout(step))
+        self.run.keep("early_stop", {"history": self.stop.to_json()})
+        if decision.best:
+            self.save(trainer, step)
+        return decision.stop
+
+    def last(self, trainer: GRPOTrainer) -> int:
+        return int(trainer.args.max_steps) // self.config.updates_per_step
+
+    def holdout(self, step: int) -> float:
+        """Accuracy of the team on the holdout, greedy, with the weights as they are."""
+        field = Field("holdout", self.tasks.holdout, self.journal, self.pool.judge, self.recipe.seed, self.kept)
+        arm = Arm(f"step {step}", self.topology, self.team(self.policy, training=False))
+        episodes = self.background.run(field.play(arm))
+        rewards = [episode.verdict.reward for episode in episodes if episode.verdict.reward is not None]
+        accuracy = sum(rewards) / max(1, len(rewards))
+        pairs = zip(self.tasks.holdout, episodes, strict=True)
+        leaked = [leaks(task, words_of(episode)) for task, episode in pairs]
+        figures = {"holdout/accuracy": accuracy, "holdout/leak_rate": sum(leaked) / len(leaked)}
+        self.run.log({"kind": "holdout", "step": step, **figures})
+        self.told("holdout", step, figures)
+        return accuracy
+
+    def save(self, trainer: GRPOTrainer, step: int) -> None:
+        """Put the weights into the run's `best`, whole or not at all."""
+        partial = self.run.folder / "best.part"
+        shutil.rmtree(partial, ignore_errors=True)
+        trainer.save_model(str(partial))
+        shutil.rmtree(self.run.best, ignore_errors=True)
+        partial.rename(self.run.best)
+        self.run.keep("best", {"step": step})
+
+    def log(self, step: int, figures: Mapping[str, Any]) -> None:
+        numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+        self.run.log({"kind": "step", "step": step, **numbers})
+        self.told("step", step, numbers)
+
+    def close(self) -> None:
+        self.background.run(self.seats.close())
+        self.background.close()
+        self.pool.close()
+        self.journal.close()
+        self.kept.close()

@@ -1,0 +1,125 @@
+"""How the trainee learns: two named profiles of the GRPO loss, and what may be changed in them.
+
+`paper` is the seed's formula: per-sequence mean, symmetric clip, KL to the reference with beta above 0. `release` is
+what the released code of AgentPO runs: token mean, clip 0.2/0.28, dual clip 10, no KL, 192 rows and three updates a
+step. docs/training.md gives the mapping to TRL's fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PROFILES: dict[str, dict[str, Any]] = {
+    "release": {
+        "loss": "dapo",
+        "clip_low": 0.2,
+        "clip_high": 0.28,
+        "dual_clip": 10.0,
+        "beta": 0.0,
+        "updates_per_step": 3,
+    },
+    "paper": {
+        "loss": "grpo",
+        "clip_low": 0.2,
+        "clip_high": 0.2,
+        "dual_clip": None,
+        "beta": 0.04,
+        "updates_per_step": 1,
+    },
+}
+
+
+class RewardConfig(BaseModel):
+    """Terms added to the 0/1 reward of the team's answer; off by default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    format: float = 0.0
+    """Added when the trainee's words are complete: not empty and not cut off at its token limit."""
+    length: float = Field(default=0.0, ge=0.0)
+    """Taken off in proportion to the trainee's tokens: this much at its token limit."""
+
+
+class TrainConfig(BaseModel):
+    """How the trainee learns. Fields left out come from the profile."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    method: Literal["grpo", "sft"] = "grpo"
+    """`grpo` on the reward of the team's final answer; `sft` on worked solutions (the lab's recipes)."""
+    data: str | None = None
+    """For `sft`: what is learned, `lab:NAME` or a JSONL file of `{"messages": […]}` rows."""
+    profile: Literal["release", "paper"] = "release"
+    loss: Literal["dapo", "grpo", "dr_grpo"] = "dapo"
+    """`dapo`: mean over all tokens of an update; `grpo`: mean over each row's tokens, then over rows; `dr_grpo`: sum over
+    tokens divided by rows x the token limit."""
+    clip_low: float = Field(default=0.2, gt=0)
+    clip_high: float = Field(default=0.28, gt=0)
+    """The ratio of new to old probability is clipped to [1 - clip_low, 1 + clip_high]."""
+    dual_clip: float | None = Field(default=10.0, gt=1)
+    """Upper bound of the ratio where the advantage is negative; null for none."""
+    beta: float = Field(default=0.0, ge=0)
+    """Weight of the KL to the weights before training."""
+    normalise: Literal["group", "none"] = "group"
+    """Divide advantages by the group's standard deviation, or not (Dr. GRPO)."""
+    group_size: int = Field(default=16, ge=2)
+    """Rows of one task in a step: G."""
+    tasks_per_step: int = Field(default=12, ge=1)
+    updates_per_step: int = Field(default=3, ge=1)
+    """Optimizer updates made of one step's rows."""
+    micro_batch: int = Field(default=16, ge=1)
+    """Rows in one forward and backward pass on one device."""
+    steps: int | None = Field(default=None, ge=1)
+    """Steps to take; overrides `epochs`."""
+    epochs: float = Field(default=1.0, gt=0)
+    """Passes over the training tasks."""
+    learning_rate: float = Field(default=1e-6, gt=0)
+    warmup_steps: int = Field(default=10, ge=0)
+    """Optimizer updates over which the learning rate rises; constant after."""
+    weight_decay: float = Field(default=0.1, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0)
+    """At which the trainee is sampled while it learns."""
+    decision: int = Field(default=0, ge=0)
+    """Which of the trainee's turns in an episode is trained."""
+    prefix: Literal["fresh", "stored"] = "fresh"
+    """What stands before the trained turn: played anew at each step, or stored once and used again."""
+    answers: int = Field(default=1, ge=1)
+    """The reward is the mean over so many answers of the team to the same words of the trainee."""
+    reward: RewardConfig = RewardConfig()
+    evaluate_every: int = Field(default=10, ge=1)
+    """Steps between evaluations on the holdout."""
+    save_every: int = Field(default=10, ge=1)
+    """Steps between checkpoints to resume from."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many holdout evaluations without a new best."""
+    outages: float = Field(default=0.5, gt=0, le=1)
+    """Stop the run when more than this share of a step's rows has no verdict."""
+    gradient_checkpointing: bool = False
+    report_to: tuple[str, ...] = ()
+    """Trackers that TRL knows: `trackio`, `wandb`, `tensorboard`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_profile(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {**PROFILES.get(data.get("profile", "release"), {}), **data}
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> TrainConfig:
+        rows = self.group_size * self.tasks_per_step
+        if rows % (self.updates_per_step * self.micro_batch):
+            raise ValueError(
+                f"group_size x tasks_per_step = {rows} rows a step do not divide into updates_per_step = "
+                f"{self.updates_per_step} x micro_batch = {self.micro_batch}; change one of the four"
+            )
+        if self.method == "sft" and not self.data:
+            raise ValueError("method sft needs data: `lab:NAME` or a JSONL file")
+        return self
+
+    @property
+    def rows_per_step(self) -> int:
+        return self.group_size * self.tasks_per_step

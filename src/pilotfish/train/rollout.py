@@ -1,0 +1,245 @@
+"""Rollouts: from row ids to rows that can be trained on, by playing forked episodes.
+
+A row is one of G samples of one decision of the trainee in one episode of one task; its id is (task, stored set,
+decision). The G rows of a group have the same prompt and share every call that does not depend on that decision.
+TRL is not known here: `train.grpo` hands these rows to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, fork, play
+from pilotfish.task import Task
+from pilotfish.team import Usage
+from pilotfish.topology import Topology
+from pilotfish.train.profile import TrainConfig
+from pilotfish.verify import contains_answer
+
+
+class TooManyOutages(Exception):
+    """More of a step's rows than allowed have no verdict; what was played is in the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowId:
+    """What a group of rows trains: a decision of the trainee on a task, over one stored set of answers."""
+
+    task: str
+    set: int = 0
+    decision: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.task}|{self.set}|{self.decision}"
+
+    @classmethod
+    def parse(cls, text: str) -> RowId:
+        task, set, decision = text.rsplit("|", 2)
+        return cls(task, int(set), int(decision))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sample of a decision: what the engine saw and said, and what it was worth."""
+
+    id: RowId
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float]
+    reward: float | None
+    trained: bool = True
+    """False for a row whose decision was never reached: it carries no loss."""
+    text: str = ""
+    episodes: tuple[Episode, ...] = field(default=())
+
+
+class Rollout:
+    """Plays the rows of a step.
+
+    Args:
+        topology: who asks whom.
+        team: members as they are sampled in training, and their engines; one is the trainee, in process.
+        tasks: by id.
+        journal: the run's record.
+        judge: gives verdicts.
+        config: group size, decision, reward.
+        alone: a topology without the trainee, played once a task: what the team is compared with while it learns.
+        seed: the run's seed.
+        kept: answers at temperature 0 that outlive the run.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        team: Team,
+        tasks: Mapping[str, Task],
+        journal: Journal,
+        judge: Judge,
+        config: TrainConfig,
+        *,
+        alone: Topology | None = None,
+        seed: int = 0,
+        kept: Journal | None = None,
+    ) -> None:
+        self.topology = topology
+        self.team = team
+        self.tasks = tasks
+        self.journal = journal
+        self.judge = judge
+        self.config = config
+        self.alone = alone
+        self.seed = seed
+        self.kept = kept
+
+    async def step(self, ids: Sequence[str], step: int) -> list[Row]:
+        """Play the rows of a step.
+
+        Args:
+            ids: a row id for each row, the rows of a group one behind the other.
+            step: number of the step; calls at temperature above 0 are shared within it only.
+
+        Raises:
+            TooManyOutages: the share of rows without a verdict is above `config.outages`.
+        """
+        size = self.config.group_size
+        groups = [RowId.parse(ids[start]) for start in range(0, len(ids), size)]
+        numbers = [groups[:at].count(group) for at, group in enumerate(groups)]
+        played = await asyncio.gather(
+            *(
+                self._group(group, f"train/{step}/{group.task}/{group.set}" + f"#{n}" * (n > 0))
+                for group, n in zip(groups, numbers, strict=True)
+            )
+        )
+        rows = [row for group in played for row in group]
+        lost = [row for row in rows if row.reward is None]
+        if len(lost) > self.config.outages * len(rows):
+            raise TooManyOutages(
+                f"step {step}: {len(lost)} of {len(rows)} rows have no verdict ({_why(lost)}); nothing was trained on "
+                "them. Mend the cause and resume: what was answered is in the journal"
+            )
+        return rows
+
+    async def _group(self, id: RowId, scope: str) -> list[Row]:
+        stored = f"stored/{id.task}/{id.set}" if self.config.prefix == "stored" else None
+        scopes = Scopes(scope, stored, self.seed)
+        rows = await asyncio.gather(*(self._row(id, number, scopes) for number in range(self.config.group_size)))
+        return list(rows)
+
+    async def _row(self, id: RowId, number: int, scopes: Scopes) -> Row:
+        salts = fork(id.decision, number)
+        names = ["" if answer == 0 else f"answer {answer}" for answer in range(self.config.answers)]
+        episodes = await asyncio.gather(*(self._play(id, scopes, salts, then) for then in names))
+        return self._made(id, tuple(episodes))
+
+    async def _play(self, id: RowId, scopes: Scopes, salts: dict[int, str], then: str) -> Episode:
+        return await play(
+            self.tasks[id.task],
+            self.topology,
+            self.team,
+            self.journal,
+            scopes,
+            judge=self.judge,
+            salts=salts,
+            then=then,
+            kept=self.kept,
+        )
+
+    def _made(self, id: RowId, episodes: tuple[Episode, ...]) -> Row:
+        decided = episodes[0].decisions(id.decision)
+        if len(decided) > 1:
+            raise ValueError(
+                f"{id.task}: decision {id.decision} is asked on {len(decided)} concurrent branches; a group needs one"
+            )
+        done = decided[0].turn.completion if decided else None
+        if done is None:
+            return Row(id, [0], [0], [0.0], None, trained=False, episodes=episodes)
+        if done.prompt_ids is None or done.completion_ids is None or done.logprobs is None:
+            raise ValueError(f"{decided[0].turn.member}: its engine reports no token ids, so it cannot be trained")
+        return Row(
+            id,
+            list(done.prompt_ids),
+            list(done.completion_ids),
+            list(done.logprobs),
+            self._reward(episodes, done.text, done.finish_reason, len(done.completion_ids)),
+            text=done.text,
+            episodes=episodes,
+        )
+
+    def _reward(self, episodes: tuple[Episode, ...], text: str, finish: str, tokens: int) -> float | None:
+        verdicts = [episode.verdict.reward for episode in episodes if episode.verdict.reward is not None]
+        if not verdicts:
+            return None
+        terms = self.config.reward
+        whole = bool(text.strip()) and finish == "stop"
+        limit = self.team.members[episodes[0].trainee or ""].sampling.max_tokens
+        return sum(verdicts) / len(verdicts) + terms.format * whole - terms.length * tokens / limit
+
+    async def without_trainee(self, rows: Sequence[Row]) -> dict[str, float | None]:
+        """Rewards of `alone` for the rows' tasks, by task; empty when there is no such topology."""
+        if self.alone is None:
+            return {}
+        ids = list(dict.fromkeys(row.id.task for row in rows))
+        played = await asyncio.gather(*(self._alone(id, self.alone) for id in ids))
+        return {id: episode.verdict.reward for id, episode in zip(ids, played, strict=True)}
+
+    async def _alone(self, task: str, topology: Topology) -> Episode:
+        scopes = Scopes(f"alone/{task}", seed=self.seed)
+        return await play(self.tasks[task], topology, self.team, self.journal, scopes, judge=self.judge, kept=self.kept)
+
+
+def diagnose(
+    rows: Sequence[Row], alone: Mapping[str, float | None], tasks: Mapping[str, Task], size: int
+) -> dict[str, float]:
+    """What is logged of a step's rows; docs/metrics.md explains each name.
+
+    Args:
+        rows: groups of `size`, one behind the other.
+        alone: reward of the answering member alone, by task.
+        tasks: by id.
+        size: rows in a group.
+    """
+    groups = [rows[start : start + size] for start in range(0, len(rows), size)]
+    rewards = [[row.reward for row in group if row.reward is not None] for group in groups]
+    judged = [row for row in rows if row.reward is not None]
+    pairs = [(alone.get(row.id.task), row.episodes[0].verdict.reward) for row in judged]
+    pairs = [pair for pair in pairs if pair[0] is not None]
+    metrics = {
+        "team/accuracy": _mean([row.episodes[0].verdict.reward or 0.0 for row in judged]),
+        "team/no_verdict": 1 - _mean([row.reward is not None for row in rows]),
+        "group/no_spread": _mean([len(set(group)) <= 1 for group in rewards]),
+        "trainee/tokens": _mean([len(row.completion_ids) for row in rows if row.trained]),
+        "trainee/leak_rate": _mean([leaks(tasks[row.id.task], row.text) for row in rows if row.trained]),
+    }
+    if pairs:
+        metrics["flips/wrong_to_right"] = _mean([not before and bool(after) for before, after in pairs])
+        metrics["flips/right_to_wrong"] = _mean([bool(before) and not after for before, after in pairs])
+    for member, usage in _usage(rows).items():
+        metrics[f"tokens/{member}"] = usage.total / max(1, len(rows))
+    return metrics
+
+
+def leaks(task: Task, text: str) -> bool:
+    """Whether the trainee's words already contain the gold answer."""
+    return contains_answer(task.answer, text, task.verifier)
+
+
+def _usage(rows: Sequence[Row]) -> dict[str, Usage]:
+    """Tokens that the step cost: a call that rows share counts once."""
+    seen: dict[str, tuple[str, Usage]] = {}
+    for row in rows:
+        for episode in row.episodes:
+            seen.update({place.turn.key: (place.turn.member, place.turn.usage) for place in episode.turns})
+    total: dict[str, Usage] = {}
+    for member, usage in seen.values():
+        total[member] = total.get(member, Usage()) + usage
+    return total
+
+
+def _why(rows: Sequence[Row]) -> str:
+    return next((episode.verdict.why for row in rows for episode in row.episodes if episode.verdict.why), "no reason")
+
+
+def _mean(values: Sequence[float | bool]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,25 @@
+"""Verification: from a reply to a verdict.
+
+    judge(task, reply)                      in this process, without protection
+    VerifierPool().judge(task, reply)       in worker processes that can be killed (what training and evaluation use)
+
+`extract.py` finds the answer, `maths.py`, `choice.py`, `exact.py` and `gym.py` judge it, `registry.py` picks among them.
+"""
+
+from .extract import FORMS, Extraction, extract_answer
+from .pool import VerifierPool, verify_rows
+from .registry import VERIFIERS, contains_answer, equivalent, judge
+from .verdict import Verdict
+
+__all__ = [
+    "FORMS",
+    "VERIFIERS",
+    "Extraction",
+    "Verdict",
+    "VerifierPool",
+    "contains_answer",
+    "equivalent",
+    "extract_answer",
+    "judge",
+    "verify_rows",
+]

@@ -1,0 +1,70 @@
+"""Multiple choice: the letter of the option, or the option's own text.
+
+"B", "(B)", "B.", "B) text", "**B**", "\\\\boxed{\\\\text{B}}", "the answer is b": all are B. "I don't know" is no I, and "a dog" is no A.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..task import Task
+from . import latex
+from .extract import extract_answer
+from .verdict import Verdict
+
+
+def verify(gold: str, text: str, task: Task, form: str = "free") -> Verdict:
+    """Judge a reply to a multiple-choice question; `task.choices` lets an option's own text count."""
+    wanted = letter(gold, task.choices, leading=True)
+    if wanted is None:
+        return Verdict(None, why=f"the gold answer {gold[:40]!r} names no option")
+    found = extract_answer(text, form)
+    if found.answer is None:
+        return Verdict(0.0, why=found.why)
+    given = letter(found.region, task.choices, leading=found.source != "final line")
+    if given is None:
+        return Verdict(0.0, found.region, "no option in the answer")
+    return Verdict(1.0, given) if given == wanted else Verdict(0.0, given, "another option")
+
+
+_ONLY = re.compile(r"\W*([A-Za-z])\W*", re.ASCII)
+_FIRST = re.compile(
+    r"(?i:(?:option|choice|answer)\s*(?:is)?\s*:?\s*)?[\s(\[*_]*([A-Z])"
+    r"(?:[)\].:,*_。]|\s+(?=[A-Z(]|non\b|not\b|不)|\s*$|(?=[^\x00-\x7f]))"
+)
+_SEVERAL = re.compile(r"(?<![\w'])\(?[A-Z]\)?\s*(?:,|/|or|and|&)\s*(?:or\s|and\s)?\s*\(?[A-Z]\)?(?![\w'])")
+_SPOKEN = re.compile(r"(?:option|choice|answer|est|is|:)\s*[(\[*_]*([A-Z])(?![A-Za-z0-9'’])")
+
+
+def letter(text: str, choices: tuple[str, ...] = (), leading: bool = True) -> str | None:
+    """The letter of the option that a text names; None when it names none.
+
+    Args:
+        choices: the options; with them an option's own text names it, and letters beyond the last one do not count.
+        leading: the text is the answer itself, so a lower-case letter may name an option.
+    """
+    cleaned = latex.clean(text).strip("*_ ")
+    by_text = _by_text(cleaned, choices)
+    if by_text is not None:
+        return by_text
+    if _SEVERAL.search(cleaned):
+        return None
+    only = _ONLY.fullmatch(cleaned)
+    if only and (leading or only.group(1).isupper()):
+        return _within(only.group(1).upper(), choices)
+    first = _FIRST.match(cleaned)
+    if first:
+        return _within(first.group(1), choices)
+    spoken = _SPOKEN.findall(cleaned)
+    return _within(spoken[-1], choices) if spoken else None
+
+
+def _within(found: str, choices: tuple[str, ...]) -> str | None:
+    return found if not choices or ord(found) - ord("A") < len(choices) else None
+
+
+def _by_text(cleaned: str, choices: tuple[str, ...]) -> str | None:
+    plain = latex.words(cleaned)
+    same = [index for index, option in enumerate(choices) if plain and latex.words(latex.clean(option)) == plain]
+    same = same or [index for index, option in enumerate(choices) if latex.squeeze(latex.clean(option)) == latex.squeeze(cleaned)]
+    return chr(ord("A") + same[0]) if len(same) == 1 else None

@@ -1,0 +1,193 @@
+"""Verification in processes that can be killed: one poisonous answer costs its own time limit and nothing else.
+
+    pool = VerifierPool(workers=2, time_limit=5.0, memory_mb=1024)
+    verdict = await pool.judge(task, reply)              # from any event loop
+    for verdict in pool.judge_all([(task, reply), ...]): ...   # in input order
+    pool.close()
+
+What needs no algebra is judged at once in the calling process. The rest waits in one queue, from which a thread for each
+worker takes it; the thread watches the clock and kills. Workers are started when they are first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import queue
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..task import Task
+from .process import WorkerProcess
+from .registry import quick_judge, verifier
+from .verdict import Verdict
+
+
+@dataclass
+class _Job:
+    task: Task
+    text: str
+    form: str
+    future: Future[Verdict] = field(default_factory=Future)
+
+
+class VerifierPool:
+    """Judges replies in worker processes.
+
+    Args:
+        workers: processes; by default one a core, from 2 to 4.
+        time_limit: seconds for one reply, in the worker, once it is ready.
+        memory_mb: address space of a worker, in megabytes.
+
+    Raises:
+        ValueError: a limit that is not positive.
+    """
+
+    def __init__(self, workers: int | None = None, time_limit: float = 5.0, memory_mb: int = 1536) -> None:
+        self.workers = min(4, max(2, os.cpu_count() or 2)) if workers is None else workers
+        if self.workers < 1 or time_limit <= 0 or memory_mb < 512:
+            raise ValueError(
+                f"workers={workers}, time_limit={time_limit}, memory_mb={memory_mb}: "
+                "at least one worker, a positive limit and 512 MB are needed"
+            )
+        self.time_limit = time_limit
+        self.memory_mb = memory_mb
+        self._lock = threading.Lock()
+        self._reset()
+        _POOLS.add(self)
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._processes: list[WorkerProcess] = []
+        self._waiting = 0
+        self._closed = False
+
+    async def judge(self, task: Task, text: str, form: str = "free") -> Verdict:
+        """Judge one reply; never raises for what the reply holds.
+
+        Raises:
+            ValueError: an unknown verifier or form.
+            RuntimeError: the pool is closed.
+        """
+        return await asyncio.wrap_future(self.submit(task, text, form))
+
+    def judge_all(self, rows: Iterable[tuple[Task, str]], form: str = "free") -> Iterator[Verdict]:
+        """Judge many, in the order of the input, reading only a little ahead of what was given back."""
+        ahead: deque[Future[Verdict]] = deque()
+        for task, text in rows:
+            ahead.append(self.submit(task, text, form))
+            while ahead and (ahead[0].done() or len(ahead) > 64 * self.workers):
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+    def submit(self, task: Task, text: str, form: str = "free") -> Future[Verdict]:
+        """Judge one reply; the future has its verdict. Safe from any thread."""
+        if self._pid != os.getpid():
+            self._reset()
+        if self._closed:
+            raise RuntimeError("the verifier pool is closed")
+        verifier(task.verifier)
+        job = _Job(task, text, form)
+        quick = quick_judge(task, text, form)
+        if quick is not None:
+            job.future.set_result(quick)
+        else:
+            self._start_thread()
+            self._jobs.put(job)
+        return job.future
+
+    def close(self) -> None:
+        """Kill the workers and wait for them; verdicts still open become None."""
+        with self._lock:
+            if self._closed or self._pid != os.getpid():
+                return
+            self._closed = True
+            threads, processes = list(self._threads), list(self._processes)
+        for _ in threads:
+            self._jobs.put(None)
+        for process in processes:
+            process.close()
+        for thread in threads:
+            thread.join(timeout=10)
+        while not self._jobs.empty():
+            job = self._jobs.get()
+            if job is not None:
+                job.future.set_result(_CLOSED)
+
+    def __enter__(self) -> VerifierPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start_thread(self) -> None:
+        with self._lock:
+            if len(self._threads) < self.workers and self._waiting <= self._jobs.qsize():
+                process = WorkerProcess(self.time_limit, self.memory_mb)
+                thread = threading.Thread(target=self._serve, args=(process,), daemon=True, name="pilotfish-verify")
+                self._processes.append(process)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, process: WorkerProcess) -> None:
+        while True:
+            with self._lock:
+                self._waiting += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._waiting -= 1
+            if job is None:
+                return
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_result(_CLOSED if self._closed else process.judge(job.task, job.text, job.form))
+
+
+_CLOSED = Verdict(None, why="the verifier pool was closed")
+_POOLS: weakref.WeakSet[VerifierPool] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pool in list(_POOLS):
+        pool.close()
+
+
+def verify_rows(
+    rows: Iterable[Mapping[str, Any]], verifier: str = "maths", form: str = "free", pool: VerifierPool | None = None
+) -> Iterator[dict[str, Any]]:
+    """Judge rows of {"gold", "pred"}, each to {"correct", "extracted", "why"}, in the order of the input.
+
+    A row may carry `question`, `choices` and `meta` as a task does. A row without `gold` or `pred` gets `correct: None`.
+
+    Raises:
+        ValueError: an unknown verifier.
+    """
+    own = pool or VerifierPool()
+    try:
+        for verdict in own.judge_all((_row(row, verifier) for row in rows), form):
+            yield {"correct": verdict.correct, "extracted": verdict.extracted, "why": verdict.why}
+    finally:
+        if pool is None:
+            own.close()
+
+
+def _row(row: Mapping[str, Any], verifier: str) -> tuple[Task, str]:
+    gold, pred = row.get("gold"), row.get("pred")
+    task = Task(
+        id=str(row.get("id", "")),
+        question=str(row.get("question", "")),
+        answer="" if gold is None else str(gold),
+        verifier=verifier,
+        choices=tuple(str(option) for option in row.get("choices") or ()),
+        meta=dict(row.get("meta") or {}),
+    )
+    return task, "" if pred is None else str(pred)

@@ -1,0 +1,165 @@
+"""One worker process as the pool sees it: started when needed, given one job at a time, killed when it is late."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ..task import Task
+from .verdict import Verdict
+
+START_LIMIT = 120.0
+"""Seconds in which a worker has to become ready."""
+LATE = 1.0
+"""Seconds that a worker is given beyond its own limits before it is killed from here."""
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+class _Gone(Exception):
+    """The worker ended or did not answer in time."""
+
+
+class WorkerProcess:
+    """Owned by one thread; only `close` may be called from another."""
+
+    def __init__(self, time_limit: float, memory_mb: int) -> None:
+        self.time_limit = time_limit
+        self.memory_mb = memory_mb
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def judge(self, task: Task, text: str, form: str) -> Verdict:
+        """The worker's verdict, or what its end says about this job."""
+        job = pickle.dumps((task, text, form))
+        for attempt in (0, 1):
+            if not self._start():
+                return Verdict(None, why="no verifier worker could be started")
+            try:
+                self._write(job)
+                break
+            except OSError:  # it ended while idle: this job has no part in that
+                self._kill()
+                if attempt:
+                    return Verdict(None, why="the verifier worker ended before it took the job")
+        return self._outcome()
+
+    def _outcome(self) -> Verdict:
+        gold_done = False
+        deadline = time.monotonic() + self.time_limit + LATE
+        try:
+            while True:
+                message = self._read(deadline)
+                if "verdict" in message:
+                    return Verdict(*message["verdict"])
+                gold_done = True
+        except TimeoutError:
+            self._kill()
+            return _met("the time limit", self.time_limit, gold_done)
+        except _Gone:
+            return self._death(self._kill(), gold_done)
+
+    def _death(self, code: int | None, gold_done: bool) -> Verdict:
+        if code == -signal.SIGALRM:
+            return _met("the time limit", self.time_limit, gold_done)
+        if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
+            return _met("the memory limit", None, gold_done)
+        return Verdict(None, why=f"the verifier worker died (exit {code})")
+
+    def _start(self) -> bool:
+        with self._lock:
+            if self._closed:
+                return False
+            if self._process is not None and self._process.poll() is None:
+                return True
+            self._buffer = b""
+            self._process = _spawn(self.time_limit, self.memory_mb)
+        try:
+            self._read(time.monotonic() + START_LIMIT)
+        except (TimeoutError, _Gone):
+            self._kill()
+            return False
+        return True
+
+    def _write(self, job: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(job)
+        self._process.stdin.flush()
+
+    def _read(self, deadline: float) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        stream = self._process.stdout.fileno()
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([stream], [], [], left)[0]:
+                raise TimeoutError
+            chunk = os.read(stream, 65536)
+            if not chunk:
+                raise _Gone
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _kill(self) -> int | None:
+        """End the process and reap it; its exit code, negative for a signal."""
+        with self._lock:
+            process, self._process = self._process, None
+        return _end(process)
+
+    def close(self) -> None:
+        """End it for good, from any thread; a job in progress gets no verdict."""
+        with self._lock:
+            self._closed = True
+            process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def _spawn(time_limit: float, memory_mb: int) -> subprocess.Popen[bytes]:
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(
+        [sys.executable, "-m", "pilotfish.verify.worker", str(time_limit), str(memory_mb)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
+    )
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> int | None:
+    if process is None:
+        return None
+    try:
+        code = process.wait(timeout=0.05)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            try:
+                stream.close()
+            except OSError:
+                continue
+    return code
+
+
+def _met(limit: str, seconds: float | None, gold_done: bool) -> Verdict:
+    told = f"{limit} of {seconds:g} s" if seconds else limit
+    if gold_done:
+        return Verdict(0.0, why=f"the answer met {told}")
+    return Verdict(None, why=f"the gold answer alone met {told}")

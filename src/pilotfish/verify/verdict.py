@@ -1,0 +1,21 @@
+"""A verdict: how right an answer is, what was read from it, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reward` is in [0, 1], or None when the answer could not be judged (an outage, a bad gold answer, a worker that
+    died). A time limit that the answer itself caused is a 0 with its reason."""
+
+    reward: float | None
+    extracted: str | None = None
+    """What was taken from the answer and compared."""
+    why: str = ""
+    """One short sentence; empty for a plain right answer."""
+
+    @property
+    def correct(self) -> bool | None:
+        return None if self.reward is None else self.reward >= 1.0

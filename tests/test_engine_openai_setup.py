@@ -1,0 +1,54 @@
+"""Making an `openai` engine: what is refused before anything is asked, and what names the deployment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pilotfish.engine.base import Refused
+from pilotfish.engine.openai import OpenAIEngine
+
+
+def test_a_missing_key_is_refused_by_the_name_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MOCK_KEY", raising=False)
+    with pytest.raises(Refused, match=r"no key in \$MOCK_KEY; export it or set key_env"):
+        OpenAIEngine(model="mock", base_url="http://localhost/v1", key_env="MOCK_KEY")
+
+
+def test_a_key_that_no_header_carries_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCK_KEY", "sk-two\nlines")
+    with pytest.raises(Refused, match=r"\$MOCK_KEY holds characters") as refused:
+        OpenAIEngine(model="mock", base_url="http://localhost/v1", key_env="MOCK_KEY")
+    assert "lines" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://host/v1", "http://me:hunter2@host/v1"])
+def test_a_base_url_that_cannot_be_used_is_named(url: str) -> None:
+    with pytest.raises(ValueError, match="base_url") as error:
+        OpenAIEngine(model="mock", base_url=url)
+    assert "hunter2" not in str(error.value)
+
+
+def test_identity_is_the_declared_deployment_whatever_the_endpoint() -> None:
+    def identity(**options: Any) -> str:
+        return OpenAIEngine(**{"model": "qwen", "base_url": "http://a/v1", **options}).identity
+
+    assert identity() == "qwen"
+    assert identity(revision="r1") == identity(revision="r1", base_url="https://b/v1") == "qwen@r1"
+    thinking, not_thinking = (identity(revision="r1", extra={"enable_thinking": on}) for on in (True, False))
+    assert thinking != not_thinking
+    assert thinking.startswith("qwen@r1#")
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"retries": -1}, {"timeout_s": 0.0}])
+def test_limits_that_make_no_sense_are_named(options: Any) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        OpenAIEngine(model="mock", base_url="http://localhost/v1", **options)
+
+
+def test_the_engine_does_not_import_torch() -> None:
+    code = "import sys, pilotfish.engine.openai; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
