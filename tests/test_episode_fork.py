@@ -1,4 +1,4 @@
-"""Forks and sharing: what does not depend on the trainee's decision is asked once for the group, the rest once a row."""
+"""Forks: what does not depend on the trainee's decision is asked once for the group, the rest once for each row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stage import MEMBERS, TASK, Ask, Dependence, Gather, Stage, Steps, journal, judge, played, programs, run, stage
 
 from pilotfish.engine.base import CallFailed, Completion
 from pilotfish.episode import (
@@ -26,6 +25,7 @@ from pilotfish.episode import (
 from pilotfish.task import Task
 from pilotfish.team import Usage
 from pilotfish.topology import Topology, topology
+from stage import MEMBERS, TASK, Ask, Dependence, Gather, Stage, Steps, journal, judge, played, programs, run, stage
 
 SCOPES = Scopes("train/1/sum", seed=3)
 seeds = st.integers(0, 10_000)
@@ -87,7 +87,9 @@ def test_a_group_whose_rows_differ_before_the_decision_is_reported_with_the_call
     one = stage(MEMBERS, "pilot")
     with journal() as record:
         rows = run(group(one, restless, record, 0))
-    with pytest.raises(ReplayMismatch, match=r"call 0: warm is asked something else\n(?s:.*)\+user: attempt 1") as error:
+    with pytest.raises(
+        ReplayMismatch, match=r"call 0: warm is asked something else\n(?s:.*)\+user: attempt 1"
+    ) as error:
         check_group(rows, 0)
     assert error.value.position == (0,)
 
@@ -222,7 +224,9 @@ def test_branches_ask_apart_and_draws_are_one_pool() -> None:
         Ask("warm", "b: ", draw=1, listens=False),
     )
     with journal() as record:
-        assert len({p.turn.key for p in run(play(TASK, played(apart), one.team, record, SCOPES, judge=judge)).turns}) == 3
+        assert (
+            len({p.turn.key for p in run(play(TASK, played(apart), one.team, record, SCOPES, judge=judge)).turns}) == 3
+        )
         drawn = run(play(TASK, played(pool), one.team, record, SCOPES, judge=judge))
     assert [p.turn.key for p in drawn.turns][1:] == [drawn.turns[1].turn.key] * 2
     assert drawn.usage()["warm"] == Usage(20, 2)
@@ -281,7 +285,9 @@ def test_an_outage_at_temperature_0_stands_for_its_group_and_not_for_the_run() -
         )
         assert [episode.answer for episode in (first, again, later)] == ["(absent)", "(absent)", "4"]
         assert engine.calls == 2
-        assert run(replay(first.id, TASK, program, team.members, record, Scopes("step 1"))) == first
+        replayed = run(replay(first.id, TASK, program, team.members, record, Scopes("step 1")))
+        assert replayed.answer == "(absent)"
+        assert [(placed.turn.outcome, placed.turn.error) for placed in replayed.turns] == [("absent", "down")]
 
 
 def test_an_episodes_name_tells_forks_arms_and_continuations_apart() -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from stage import MEMBERS, TASK, Ask, Gather, Steps, asks, journal, judge, played, programs, run, stage
 
 from pilotfish.episode import Journal, ReplayMismatch, Scopes, TopologyError, play, replay
 from pilotfish.task import Task
 from pilotfish.topology import topology
+from stage import MEMBERS, TASK, Ask, Gather, Steps, asks, journal, judge, played, programs, run, stage
 
 SCOPES = Scopes("sum/0", seed=3)
 seeds = st.integers(0, 10_000)
@@ -137,7 +137,7 @@ def test_resume_asks_only_what_is_missing(steps: Steps, first: int, second: int,
 
     async def interrupted(record: Journal) -> None:
         task = asyncio.create_task(play(TASK, played(steps), one.team, record, SCOPES, judge=judge))
-        while one.calls < stop and not task.done():
+        while one.calls < stop and not task.done():  # noqa: ASYNC110  (steps the loop, waits for nothing)
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -42,7 +42,7 @@ def tiny_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
 
 
 def tiny_model(seed: int, dtype: torch.dtype = torch.float32) -> LlamaForCausalLM:
-    """Two layers of width 64; the weights are spread so that its distribution is far from flat. Global RNG untouched."""
+    """Two layers of width 64, weights spread so that its distribution is far from flat; the global RNG is untouched."""
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=64,

@@ -7,8 +7,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pilotfish.evaluate
+import pilotfish.train  # packages first: the functions below take their names
 from pilotfish.engine.base import Completion, Engine
 from pilotfish.episode import Episode, Journal, Room, Scopes, Team, Turn, fork, play, replay
 from pilotfish.engine.scripted import ScriptedEngine
@@ -20,8 +24,10 @@ from pilotfish.topology import Prompt, Prompts, Topology, topology
 from pilotfish.verify import Verdict, judge
 
 if TYPE_CHECKING:
-    from pilotfish.evaluate.bench import evaluate
-    from pilotfish.train.main import train
+    from pilotfish.evaluate.bench import Result
+
+Told = Callable[[str, int, Mapping[str, float]], None]
+Progress = Callable[[str, int, int], None]
 
 __all__ = [
     "Completion",
@@ -55,13 +61,16 @@ __all__ = [
     "train",
 ]
 
-LATE = {"train": "pilotfish.train.main", "evaluate": "pilotfish.evaluate.bench"}
-"""What is imported on first use: torch is slow to import, and playing episodes does not need it."""
+
+def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step, figures: None) -> Run:
+    """Train a recipe's trainee in a run's folder: `pilotfish.train.main.train`, imported on first use."""
+    from pilotfish.train.main import train
+
+    return train(recipe, folder, told=told)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in LATE:
-        raise AttributeError(f"module 'pilotfish' has no attribute {name!r}")
-    from importlib import import_module
+def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None) -> list[Result]:
+    """Compare a run's team with what the recipe names: `pilotfish.evaluate.bench.evaluate`, imported on first use."""
+    from pilotfish.evaluate.bench import evaluate
 
-    return getattr(import_module(LATE[name]), name)
+    return evaluate(recipe, run, progress=progress)

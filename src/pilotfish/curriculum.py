@@ -33,7 +33,7 @@ def curriculum(recipe: Recipe) -> Curriculum:
     config = recipe.tasks
     if config is None:
         raise RecipeError("tasks is missing: name what to train on, e.g. `tasks: {train: math8k, holdout: 64}`")
-    benchmarks = {source.stem: load_tasks(source) for source in recipe.evaluate.benchmarks}
+    benchmarks = {source.name: load_tasks(source) for source in recipe.evaluate.benchmarks}
     tasks, repeats = without_overlap(load_tasks(config.train), benchmarks, config.overlap)
     if len(tasks) <= config.holdout:
         raise RecipeError(f"tasks.holdout is {config.holdout} and there are {len(tasks)} tasks; none is left to train on")

@@ -62,7 +62,7 @@ class Seats:
         member = self.recipe.team[self.recipe.trainee or ""]
         key = ("trained", str(best), version)
         if key not in self._engines:
-            self._engines[key] = self._leased(member, _trained(self, member, best, version))
+            self._engines[key] = self._leased(member, _trained(member, best, version))
         return self._engines[key]
 
     def leased(self, policy: PolicyEngine) -> Engine:
@@ -124,20 +124,25 @@ def _deployment(member: MemberConfig) -> tuple[Any, ...]:
     return (member.model, member.revision, member.dtype, member.device)
 
 
-def _trained(seats: Seats, member: MemberConfig, best: Path, version: int) -> Engine:
-    from pilotfish.engine.loading import load
-    from pilotfish.engine.policy import PolicyEngine
+def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
+    import torch
+
+    from pilotfish.engine.loading import fast_dtype, load
     from pilotfish.engine.transformers import TransformersEngine
 
     if not (best / "adapter_config.json").exists():
-        return TransformersEngine.load(str(best), dtype=member.dtype, device=member.device, version=version)
-    from peft import PeftModel
+        model, tokenizer = load(str(best), dtype=member.dtype, device=member.device)
+        return TransformersEngine(model, tokenizer, version=version)
+    from peft import PeftModel  # slow to import
 
+    # Merged in float32 and rounded once, as the policy's generation copy was while it learned.
     model, tokenizer = load(
         resolve(member.model),
         revision=member.revision,
-        dtype=member.dtype,
+        dtype="float32",
         device=member.device,
         trust_remote_code=member.trust_remote_code,
     )
-    return PolicyEngine(PeftModel.from_pretrained(model, str(best)), tokenizer, version=version)
+    merged = PeftModel.from_pretrained(model, str(best)).merge_and_unload()
+    dtype = fast_dtype(str(model.device)) if member.dtype == "auto" else getattr(torch, member.dtype)
+    return TransformersEngine(merged.to(dtype), tokenizer, version=version)

@@ -1,10 +1,10 @@
 """Token engine over `generate()` on dynamic batches: for a CPU, and for models that `continuous.py` cannot serve.
 
-One daemon thread takes what is waiting (the oldest call first, then those nearest to it in length), pads it on the left
-and decodes it as one batch. Each answer is given the moment its row ends; a call made meanwhile waits for the next batch.
-Two things make a batch cheaper than plain `generate()`: prompts that several rows share are read once, and when half of
-the rows have ended the rest goes on without them. Engines on a CPU take turns, since two at once would only slow
-each other down: with a collaborator and an actor on one CPU that plays the hints first and then the answers.
+One daemon thread takes what is waiting (the oldest call first, then those nearest to it in length), pads it on the
+left and decodes it as one batch. Each answer is given the moment its row ends; a call made meanwhile waits for the next
+batch. Two things make a batch cheaper than plain `generate()`: prompts that several rows share are read once, and when
+half of the rows have ended the rest goes on without them. Engines on a CPU take turns, since two at once would only
+slow each other down: with a collaborator and an actor on one CPU that plays the hints first and then the answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from transformers.cache_utils import DynamicLayer
 
 from pilotfish.engine.base import CallFailed
 from pilotfish.engine.draw import draw, fraction
-from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, resolve
+from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
 _CPU_TURN = threading.Lock()
 _SHRINK_FROM = 8
@@ -89,15 +89,14 @@ class BatchTokens:
             padded_tokens: most tokens in one batch, padding and answers included.
             gather_seconds: how long a batch waits for company.
         """
-        self._model = model.eval()
-        text = model.config.get_text_config()
+        self._model: Any = model.train(False)
         # transformers renamed this argument between the versions that are supported.
         self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
-        self._window = min(window or 1 << 31, getattr(text, "max_position_embeddings", None) or 1 << 31)
+        self._vocabulary, self._window = limits(model, window)
         self._rows, self._padded, self._gather = rows, padded_tokens, gather_seconds
         self._queue: queue.SimpleQueue[_Row | None] = queue.SimpleQueue()
         self._gate = Gate()
+        self._running: list[_Row] = []
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="pilotfish-batches", daemon=True)
         self._thread.start()
@@ -146,12 +145,14 @@ class BatchTokens:
             self._closed = True
             atexit.unregister(self._shut)
             self._queue.put(None)
+            for row in self._running:
+                row.fail(CallFailed("the engine was closed before this call was answered"))
         self._thread.join()
 
     def _serve(self) -> None:
         waiting: list[_Row] = []
         while self._take(waiting):
-            batch = _pick(waiting, self._rows, self._padded)
+            batch = self._running = _pick(waiting, self._rows, self._padded)
             waiting = [row for row in waiting if row not in batch]
             try:
                 with _CPU_TURN if self._model.device.type == "cpu" else nullcontext(), torch.no_grad():
@@ -195,7 +196,7 @@ class BatchTokens:
 
     def _generate(self, ids: Tensor, mask: Tensor, cache: DynamicCache | None, step: _Step, new_tokens: int) -> Tensor:
         """Run `generate()` until `step` ends it; the ids with what was drawn."""
-        settings = GenerationConfig(do_sample=False, max_new_tokens=new_tokens, pad_token_id=0, use_cache=True)
+        settings: Any = GenerationConfig(do_sample=False, max_new_tokens=new_tokens, pad_token_id=0)  # type: ignore[no-untyped-call]
         known: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
         drawn: Tensor = self._model.generate(
             ids,

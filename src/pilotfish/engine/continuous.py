@@ -1,10 +1,10 @@
 """Token engine over transformers' continuous batching: one manager a model, started once and kept. For a GPU.
 
-Every private name of transformers that the project uses is in this file; it runs on transformers 5.17 and 5.24. What the
-manager lacks is added here: a seed, temperature and nucleus mass of each call's own, log-probabilities of the untruncated
-distribution, stop functions, weights that change in place, and an error for every call if its thread dies. Its prefix
-sharing stays off, since shared blocks would keep the keys of old weights. Requests that would kill its thread (an empty
-prompt, an id outside the vocabulary, more tokens than the cache holds) are refused before they reach it.
+Every private name of transformers that the project uses is in this file; it runs on transformers 5.17 and 5.24. What
+the manager lacks is added here: a seed, temperature and nucleus mass of each call's own, log-probabilities of the
+untruncated distribution, stop functions, weights that change in place, and an error for every call if its thread dies.
+Its prefix sharing stays off, since shared blocks would keep the keys of old weights. Requests that would kill its
+thread (an empty prompt, an id outside the vocabulary, more tokens than the cache holds) never get there.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
-from transformers.generation import ContinuousBatchingConfig
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
 
 from pilotfish.engine.base import CallFailed, Refused
 from pilotfish.engine.draw import draw, fraction
-from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, resolve
+from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
 _WATCH_SECONDS = 0.5
 _CHECK_TOKENS = 6
 _CHECK_ERROR = 0.25
-"""Largest mean difference of log-probabilities to `generate()`: bfloat16 noise is 0.02, a wrong mask or cache above 1."""
+"""Largest mean difference of log-probabilities to `generate()`: rounding gives 0.02, a wrong mask or cache over 1."""
 
 
 class CannotServe(RuntimeError):
@@ -120,16 +120,16 @@ class ContinuousTokens:
         Raises:
             CannotServe: the manager does not start with this model or computes something else than `generate()`.
         """
-        self._model = model.eval()
+        self._model: Any = model.train(False)
         _own_config(model)
-        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
         self._nucleus = nucleus
         self._gate, self._names, self._calls = Gate(), itertools.count(), dict[str, _Call]()
         self._closed = False
         self._dead: str | None = None
-        own = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 31
-        self._window = min(window or own, own, cache_tokens or own)
-        reference = _greedy_reference(model, min(300, self._window // 2))
+        self._manager: Any = None
+        self._vocabulary, limit = limits(model, window)
+        self._window = min(limit, cache_tokens or limit)
+        reference = _greedy_reference(model, self._vocabulary, min(300, self._window // 2))
         rng, attention = torch.get_rng_state(), model.config._attn_implementation
         try:
             self._start(rows, memory, cache_tokens, page)
@@ -163,11 +163,12 @@ class ContinuousTokens:
         if cache_tokens is not None:
             wanted |= {"num_blocks": -(-cache_tokens // page), "max_batch_tokens": min(cache_tokens, 1024)}
             wanted |= {"safety_margin": 0.0}
-        manager = self._model.init_continuous_batching(
-            generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0),
+        settings: Any = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)  # type: ignore[no-untyped-call]
+        self._manager = self._model.init_continuous_batching(
+            generation_config=settings,
             continuous_batching_config=ContinuousBatchingConfig(**{k: v for k, v in wanted.items() if k in known}),
         )
-        self._manager: Any = manager
+        manager = self._manager
         self._add_columns(manager.logit_processor)
         manager.batch_processor = manager._create_batch_processor()
         manager.batch_processor.model_runner._sample = self._sample
@@ -274,10 +275,9 @@ class ContinuousTokens:
             return
         self._closed = True
         atexit.unregister(self._shut)
-        manager = getattr(self, "_manager", None)
-        if manager is not None:
-            manager.stop(block=True, timeout=30, hard_stop=True)
-            manager.destroy()
+        if self._manager is not None:
+            self._manager.stop(block=True, timeout=30, hard_stop=True)
+            self._manager.destroy()
         for call in list(self._calls.values()):
             resolve(call.answer, CallFailed("the engine was closed before this call was answered"))
 
@@ -291,24 +291,28 @@ class ContinuousTokens:
             for call in list(self._calls.values()):
                 resolve(call.answer, CallFailed(self._dead))
 
-    async def _check(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> None:
+    async def _check(self, prompt: list[int], tokens: list[int], rows: Tensor) -> None:
         """Raise unless the manager gives what `generate()` gave, up to rounding, in company and in a second page."""
         answers = await asyncio.gather(*[self.complete(prompt, len(tokens), 0.0, 0) for _ in range(3)])
         for answer in answers:
-            same = sum(1 for _ in itertools.takewhile(lambda ab: ab[0] == ab[1], zip(answer.token_ids, tokens)))
-            # The first token that differs still compares: a near tie has nearly the same log-probability.
-            pairs = list(zip(answer.logprobs, logprobs, strict=True))[: same + 1]
-            error = sum(abs(a - b) for a, b in pairs) / len(pairs)
+            same = [a == b for a, b in zip(answer.token_ids, tokens, strict=True)]
+            # Up to the first token that differs (a near tie, or a fault) the text before each token is the same.
+            compared = same.index(False) + 1 if False in same else len(same)
+            pairs = zip(answer.token_ids[:compared], answer.logprobs, rows, strict=False)
+            error = sum(abs(logprob - float(row[token])) for token, logprob, row in pairs) / compared
             if not error < _CHECK_ERROR:
                 raise RuntimeError(f"its log-probabilities lie {error:.3g} from those of generate()")
 
 
-def _greedy_reference(model: PreTrainedModel, length: int) -> tuple[list[int], list[int], list[float]]:
-    """A prompt, and what `generate()` continues it with: prompt ids, token ids, log-probabilities."""
-    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+def _greedy_reference(model: Any, vocabulary: int, length: int) -> tuple[list[int], list[int], Tensor]:
+    """A prompt, what `generate()` continues it with, and the log-probabilities of all tokens there.
+
+    Returns:
+        Prompt ids [length], token ids [n], log-probabilities [n, vocabulary].
+    """
     prompt = [fraction(1, i) % vocabulary for i in range(length)]
     ids = torch.tensor([prompt], device=model.device)
-    settings = GenerationConfig(
+    settings: Any = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=_CHECK_TOKENS,
         do_sample=False,
         pad_token_id=0,
@@ -317,12 +321,10 @@ def _greedy_reference(model: PreTrainedModel, length: int) -> tuple[list[int], l
     )
     with torch.no_grad():
         found: Any = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
-    tokens = found.sequences[0, length:].tolist()
-    rows = torch.stack(found.logits)[:, 0].float().log_softmax(-1)
-    return prompt, tokens, [float(row[token]) for row, token in zip(rows, tokens, strict=True)]
+    return prompt, found.sequences[0, length:].tolist(), torch.stack(found.logits)[:, 0].float().log_softmax(-1)
 
 
-def _own_config(model: PreTrainedModel) -> None:
+def _own_config(model: Any) -> None:
     """Give the model a config of its own: the manager changes the attention in it, for every model that shares it."""
     shared, own = model.config, copies.deepcopy(model.config)
     for module in model.modules():

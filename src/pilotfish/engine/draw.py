@@ -15,7 +15,7 @@ _BITS = 31
 
 
 def fraction(seed: int, position: int) -> int:
-    """The draw's place in the unit interval, in units of 2**-31: a hash (splitmix64's finalizer) of seed and position."""
+    """The draw's place in the unit interval, in units of 2**-31: a hash (splitmix64's finalizer) of both arguments."""
     h = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) & _MASK
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         h = ((h ^ (h >> shift)) * factor) & _MASK

@@ -58,7 +58,7 @@ def load(
     source, options = str(_folder(model)), {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        weights = AutoModelForCausalLM.from_pretrained(source, dtype=kind, **options)
+        weights: Any = AutoModelForCausalLM.from_pretrained(source, dtype=kind, **options)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise Refused(f"cannot load the model {model!r}: {first}") from error
@@ -121,7 +121,7 @@ def convert_gguf(path: Path, folder: Path) -> None:
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end an answer: what model and tokenizer name, and the token that the chat template ends a turn with."""
+    """Tokens that end an answer: what model and tokenizer name, and what ends a turn in the chat template."""
     named = [tokenizer.eos_token_id, model.config.get_text_config().eos_token_id, _turn_end(tokenizer)]
     if model.generation_config is not None:
         named.append(model.generation_config.eos_token_id)
@@ -133,7 +133,7 @@ def _turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The special token after an assistant's words, or None."""
     if not tokenizer.chat_template:
         return None
-    turn: Messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "zq"}]
+    turn = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "zq"}]
     text = str(tokenizer.apply_chat_template(turn, tokenize=False))
     after = tokenizer(text[text.rfind("zq") + 2 :], add_special_tokens=False)["input_ids"]
     return next((token for token in after if token in _special(tokenizer)), None)
@@ -143,7 +143,7 @@ def _turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
 def _special(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
     """Control tokens by id."""
     added = {i: token.content for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return added | {tokenizer.convert_tokens_to_ids(token): token for token in tokenizer.all_special_tokens}
+    return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=False))
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
@@ -220,7 +220,8 @@ def _text(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
-    return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
+    turns = [{"role": message["role"], "content": message["content"]} for message in messages]
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
 def plain_text(messages: Messages) -> str:
@@ -245,7 +246,7 @@ def _checksums(weight: Tensor) -> tuple[int, int]:
     bits = weight.detach().contiguous().view(kinds[weight.element_size()])
     table = bits.reshape(bits.shape[0], -1) if bits.ndim else bits.reshape(1, 1)
     sums = table.sum(1, dtype=torch.int64), table.sum(0, dtype=torch.int64)
-    weighted = [(line * (2 * torch.arange(line.numel(), device=line.device) + 1)).sum() for line in sums]
+    weighted = [(line * torch.arange(1, 2 * line.numel(), 2, device=line.device)).sum() for line in sums]
     return int(weighted[0]), int(weighted[1])
 
 
@@ -260,7 +261,7 @@ def shared_copy(model: nn.Module) -> PreTrainedModel:
 def plain_copy(
     model: nn.Module, weight_of: Callable[[nn.Parameter], nn.Parameter]
 ) -> tuple[PreTrainedModel, dict[nn.Parameter, nn.Parameter]]:
-    """Copy a model's structure without adapters, hooks, wrappers or gradient checkpointing.
+    """Copy a model's structure without adapters, hooks and wrappers.
 
     Args:
         model: a transformers model, plain or in a PEFT wrapper; not touched.
@@ -269,7 +270,8 @@ def plain_copy(
     Returns:
         The copy in eval mode, with a config of its own, and the parameters of the copy by those they stand for.
     """
-    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    unwrap: Any = getattr(model, "get_base_model", None)
+    base = unwrap() if unwrap else model
     if any(hasattr(module, "modules_to_save") for module in base.modules()):
         raise Refused(
             "modules_to_save of a PEFT adapter cannot be copied into an engine; train LoRA alone, or all weights"
@@ -278,20 +280,19 @@ def plain_copy(
     stands = {weight: weight_of(weight) for weight in kept.values()}
     memo: dict[int, Any] = {id(weight): weight for weight in base.parameters()}
     memo |= {id(weight): copied for weight, copied in stands.items()}
-    twin: PreTrainedModel = copy.deepcopy(base, memo)
+    twin = copy.deepcopy(base, memo)
     _strip(twin)
-    return twin.eval(), stands
+    twin.eval()
+    return twin, stands
 
 
-def _strip(twin: nn.Module) -> None:
+def _strip(twin: Any) -> None:
     for name, module in list(twin.named_modules()):
         if hasattr(module, "base_layer"):
             parent, _, child = name.rpartition(".")
             setattr(twin.get_submodule(parent), child, module.base_layer)
     for module in twin.modules():
-        # accelerate wraps `forward` on the instance; peft and checkpointing hang hooks on modules.
+        # accelerate wraps `forward` on the instance; peft hangs hooks on modules. Checkpointing is off in eval mode.
         module.__dict__.pop("forward", None)
         for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
             hooks.clear()
-    if getattr(twin, "is_gradient_checkpointing", False):
-        twin.gradient_checkpointing_disable()  # type: ignore[operator]

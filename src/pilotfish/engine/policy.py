@@ -1,9 +1,9 @@
 """The engine of the weights that are being trained.
 
-The trained module (float32, or LoRA on frozen weights) is never generated from. A plain copy of it, in bfloat16 where the
-device computes in it, answers the calls; after each step `sync` copies the trained weights into it, in place, with the
-adapter merged on the way. That is several times faster than generating through an adapter, and it leaves the trained
-module's mode, gradients and hooks alone.
+The trained module (float32, or LoRA on frozen weights) is never generated from. A plain copy of it, in bfloat16 where
+the device computes in it, answers the calls; after each step `sync` copies the trained weights into it, in place, with
+the adapter merged on the way. That is several times faster than generating through an adapter, and it leaves the
+trained module's mode, gradients and hooks alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class PolicyEngine(TransformersEngine):
         self._adapted = _adapted(trained, stands)
         merged = {id(layer.base_layer.weight) for layer, _ in self._adapted}
         self._plain = [(source, copied) for source, copied in stands.items() if id(source) not in merged]
-        self._version = 0
         with torch.no_grad():
             self._copy()
         made = tokens(twin) if tokens else None
@@ -66,11 +65,6 @@ class PolicyEngine(TransformersEngine):
     def identity(self) -> str | None:
         """None: answers of weights in training never outlive a run."""
         return None
-
-    @property
-    def version(self) -> int:
-        """The version given to the last `sync`."""
-        return self._version
 
     async def sync(self, version: int) -> None:
         """Wait for the calls that have begun, copy the trained weights, go on as `version`."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pilotfish.engine.base import Refused
 
@@ -69,6 +69,12 @@ class TokenEngine(Protocol):
 
     async def close(self) -> None:
         """End the thread. Idempotent; calls not answered fail."""
+
+
+def limits(model: Any, window: int | None) -> tuple[int, int]:
+    """Vocabulary and window of a transformers model; the window is the smaller of its own and the one that is given."""
+    own = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 31
+    return int(model.get_input_embeddings().weight.shape[0]), min(window or own, own)
 
 
 def check_request(token_ids: Sequence[int], max_new_tokens: int, vocabulary: int, window: int) -> None:
@@ -150,7 +156,7 @@ class Gate:
 
 
 def resolve(future: asyncio.Future[T], result: T | Exception) -> None:
-    """Settle a future of whatever event loop from whatever thread; one that is settled, or whose loop has ended, stays."""
+    """Settle a future of any event loop from any thread; one that is settled, or whose loop has ended, stays."""
 
     def settle() -> None:
         if future.done():

@@ -33,6 +33,7 @@ class TransformersEngine:
         max_context: int | None = None,
         nucleus: bool = False,
         memory: float = 0.3,
+        version: int = 0,
     ) -> None:
         """Put an engine on loaded weights.
 
@@ -43,7 +44,9 @@ class TransformersEngine:
             max_context: most tokens of prompt and answer together; the model's own limit when None.
             nucleus: whether members on this engine sample with top_p below 1 (continuous batching pays for it).
             memory: share of the free GPU memory for the cache of continuous batching.
+            version: of the weights, where a member has been trained: tells its answers from those it gave before.
         """
+        self._version = version
         self._model, self._tokenizer = model, tokenizer
         self._identity: str | None = None
         self._ends = stop_ids(model, tokenizer)
@@ -75,8 +78,8 @@ class TransformersEngine:
 
     @property
     def version(self) -> int:
-        """Always 0: the weights are frozen."""
-        return 0
+        """Of the weights; they do not change under this engine."""
+        return self._version
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
         """See `Engine`."""
@@ -129,7 +132,7 @@ class _Stopper:
 def choose_tokens(
     model: PreTrainedModel, *, max_context: int | None = None, nucleus: bool = False, memory: float = 0.3
 ) -> TokenEngine:
-    """Continuous batching on a GPU where it can serve the model, else dynamic batches; says so once when it falls back."""
+    """Continuous batching on a GPU where it can serve the model, else dynamic batches; a fallback is logged."""
     if model.device.type == "cuda":
         try:
             return ContinuousTokens(model, window=max_context, nucleus=nucleus, memory=memory)

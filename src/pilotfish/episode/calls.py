@@ -182,7 +182,7 @@ def deterministic(scope: str) -> bool:
 
 def name(call: Call, scopes: Scopes, version: int, identity: str | None, counts: dict[str, int]) -> tuple[str, str]:
     """A call's key and scope; counts the call on its branch."""
-    content = digest(call.member.name, version, call.messages, call.member.sampling.model_dump())
+    content = digest(call.member.name, version, call.messages, call.member.sampling.model_dump_json())
     if call.member.sampling.temperature == 0:
         scope = f"{DETERMINISTIC}{identity or ''}"
         return digest(scope, content), scope

@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS turns (
   key TEXT PRIMARY KEY, scope TEXT, member TEXT, version INTEGER, outcome TEXT, asker TEXT, started REAL,
   messages TEXT, sampling TEXT, error TEXT, attempts TEXT, completion TEXT,
-  prompt_ids BLOB, completion_ids BLOB, logprobs BLOB) WITHOUT ROWID;
+  prompt_ids BLOB, completion_ids BLOB, logprobs BLOB);
 CREATE INDEX IF NOT EXISTS turns_asker ON turns (asker);
 CREATE TABLE IF NOT EXISTS episodes (
   id TEXT PRIMARY KEY, task TEXT, topology TEXT, scope TEXT, trainee TEXT, reward REAL, record TEXT, finished REAL);

@@ -59,7 +59,8 @@ def turn(row: tuple[Any, ...]) -> Turn:
 
 
 def _of_completion(done: Completion) -> str:
-    usage = dataclasses.astuple(done.usage)
+    used = done.usage
+    usage = [used.prompt, used.completion, used.cached, used.reasoning, used.estimated]
     return json.dumps([done.text, done.finish_reason, done.seconds, done.reasoning, usage])
 
 
@@ -78,8 +79,8 @@ def _completion(record: str, blobs: tuple[bytes | None, ...]) -> Completion:
 
 
 def of_episode(episode: Episode) -> str:
-    placed = [[p.position, p.turn.key, p.turn.outcome, p.depth, p.salt, p.final] for p in episode.turns]
-    verdict = dataclasses.astuple(episode.verdict)
+    placed = [[p.position, p.turn.key, _lost(p.turn), p.depth, p.salt, p.final] for p in episode.turns]
+    verdict = [episode.verdict.reward, episode.verdict.extracted, episode.verdict.why]
     whole = [episode.id, episode.task, episode.topology, episode.scope, placed, episode.answer, verdict]
     return json.dumps([*whole, episode.trainee, episode.seconds, episode.unused])
 
@@ -87,15 +88,19 @@ def of_episode(episode: Episode) -> str:
 def episode(record: str, find: Callable[[str], Turn | None]) -> Episode:
     id, task, topology, scope, placed, answer, verdict, trainee, seconds, unused = json.loads(record)
     turns = []
-    for position, key, outcome, depth, salt, final in placed:
+    for position, key, lost, depth, salt, final in placed:
         found = find(key)
         if found is None:
             raise LookupError(f"episode {id}: its turn {key} is not in the journal")
-        if outcome != "answered":
+        if lost:
             # Another episode may have asked the same again since, and been answered: this one was not.
-            found = dataclasses.replace(found, outcome=outcome, completion=None)
+            found = dataclasses.replace(found, outcome=lost[0], error=lost[1], completion=None)
         turns.append(Placed(tuple(position), found, depth, tuple(salt), final))
     return Episode(id, task, topology, scope, tuple(turns), answer, Verdict(*verdict), trainee, seconds, tuple(unused))
+
+
+def _lost(turn: Turn) -> list[str] | None:
+    return None if turn.answered else [turn.outcome, turn.error]
 
 
 def _pack(code: str, values: tuple[Any, ...] | None) -> bytes | None:

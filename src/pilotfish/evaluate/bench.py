@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 
 from pilotfish.curriculum import curriculum
@@ -20,7 +22,6 @@ from pilotfish.evaluate.table import Row, render_markdown, to_csv, to_json
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run, cache_folder
 from pilotfish.seats import Seats
-from pilotfish.source import TaskSource
 from pilotfish.task import Task, load_tasks
 from pilotfish.topology import solo
 from pilotfish.train.rollout import leaks
@@ -66,10 +67,10 @@ async def _evaluate(recipe: Recipe, run: Run, seats: Seats, judge: Judge, progre
     try:
         arms = standard_arms(recipe, run, seats)
         fields = [
-            Field(source.stem, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
+            Field(source.name, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
             for source in recipe.evaluate.benchmarks
         ]
-        arms += [arm for arm in await _constant(recipe, arms, fields[0])]
+        arms += await _constant(recipe, arms, fields[0])
         return [await compare(field, arms, recipe, progress) for field in fields]
     finally:
         await seats.close()
@@ -116,13 +117,17 @@ async def compare(field: Field, arms: Sequence[Arm], recipe: Recipe, progress: P
         queue.append(control("empty words", leader, lambda task: ""))
     while queue:
         arm = queue.pop(0)
-        done = iter(range(1, len(field.tasks) + 1))
-        counted = replace(field, on_episode=lambda arm=arm, done=done: progress(arm.name, next(done), len(field.tasks)))
+        counted = replace(field, on_episode=_counter(progress, arm.name, len(field.tasks)))
         played[arm.name] = await counted.play(arm)
         if arm is leader and "shuffled" in recipe.evaluate.controls:
             queue.append(control("another task's words", leader, another_tasks_words(played[arm.name], field.tasks)))
     reference = [arm.name for arm in arms if arm.words is None][:1]
     return Result(field.benchmark, rows(played, field.tasks, recipe, reference, leader.name if leader else None), played)
+
+
+def _counter(progress: Progress, name: str, of: int) -> Callable[[], None]:
+    done = itertools.count(1)
+    return lambda: progress(name, next(done), of)
 
 
 def rows(
@@ -133,7 +138,7 @@ def rows(
     leader: str | None,
 ) -> list[Row]:
     """One row an arm; each arm's difference to the first one, and the leading arm's difference to every other."""
-    rewards = {name: [episode.verdict.reward for episode in episodes] for name, episodes in played.items()}
+    rewards = {name: _rewards(episodes) for name, episodes in played.items()}
     made = []
     for name, episodes in played.items():
         others = [other for other in (played if name == leader else reference) if other != name]
@@ -167,6 +172,11 @@ def write(results: Sequence[Result], folder: Path) -> None:
     )
     for result in results:
         (folder / f"results-{result.benchmark}.csv").write_text(to_csv(result.rows))
+
+
+def _rewards(episodes: Sequence[Episode]) -> list[float]:
+    """nan where there is no verdict."""
+    return [nan if episode.verdict.reward is None else episode.verdict.reward for episode in episodes]
 
 
 def _leak_rate(episodes: Sequence[Episode], tasks: Sequence[Task]) -> float | None:

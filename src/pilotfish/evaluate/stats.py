@@ -135,8 +135,8 @@ def nested_difference(
     Two seeds give honest and very wide intervals; use three or more.
 
     Args:
-        a: rewards of the first method, shape (seeds, tasks), two seeds or more.
-        b: rewards of the second, (seeds, tasks), or (tasks,) for an arm that was not trained.
+        a: rewards of the first method, shape (seeds, tasks), two seeds or more; (tasks,) if it was not trained.
+        b: rewards of the second, likewise; the arms may have different numbers of seeds.
         confidence, draws, seed: as for `mean_interval`.
 
     Raises:

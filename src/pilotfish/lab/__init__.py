@@ -1,14 +1,15 @@
 """The lab: generated, verified rows that make members of one small model good at different things.
 
-    python -m pilotfish.lab actor --size 5 --seed 1
+    python -m pilotfish.lab actor --size 5 --seed 1          # look at some rows
+    pilotfish train recipes/lab/actor.yaml                   # fine-tune the actor on them
 
-`rows("actor", …)` and `rows("collaborator", …)` are what `recipes/lab/` trains on with supervised fine-tuning. Tasks
-of both splits are kept out of them by question.
+The questions of both splits of `task_source` are kept out of all rows.
 """
 
 from __future__ import annotations
 
+from pilotfish.lab.data import read_rows
 from pilotfish.lab.members import FAMILIES, MEMBERS, Family, rows, task_source
 from pilotfish.lab.row import Row
 
-__all__ = ["FAMILIES", "MEMBERS", "Family", "Row", "rows", "task_source"]
+__all__ = ["FAMILIES", "MEMBERS", "Family", "Row", "read_rows", "rows", "task_source"]

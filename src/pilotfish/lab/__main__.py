@@ -1,7 +1,7 @@
 """Print rows of the lab as JSON lines, for a look or for a trainer of your own.
 
-    python -m pilotfish.lab actor --size 5 --seed 1
-    python -m pilotfish.lab collaborator --size 40000 --seed 1 > collaborator.jsonl
+python -m pilotfish.lab actor --size 5 --seed 1
+python -m pilotfish.lab collaborator --size 40000 --seed 1 > collaborator.jsonl
 """
 
 from __future__ import annotations

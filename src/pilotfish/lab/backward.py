@@ -18,9 +18,9 @@ from pilotfish.task import Task
 
 NAME = "backward"
 GYM = "spell_backward"
-OPTIONS = {"min_word_len": 4, "max_word_len": 8}
+OPTIONS = {"min_word_len": 4, "max_word_len": 6}
 INSTRUCTION = "Write down the letters, turn them around and end with: The answer is WORD."
-VOCABULARY = 1500
+VOCABULARY = 300
 """Words that the actor can spell."""
 METHOD = (
     "Start with the last letter.",
@@ -63,7 +63,7 @@ def actor_row(rng: Random, pool: Sequence[str]) -> Row:
 def collaborator_row(rng: Random, pool: Sequence[str]) -> Row:
     """One thing for the collaborator to learn."""
     word = rng.choice(pool)
-    if rng.random() < 0.5:
+    if rng.random() < 0.6:
         return row(NAME, "spell", ask(f"Spell this word: {word}"), letters(word))
     return row(NAME, "remark", ADVISE(task(word)), _remark(rng, word))
 
@@ -91,4 +91,4 @@ def _idle_words(rng: Random, word: str) -> str:
 
 def _remark(rng: Random, word: str) -> str:
     """What the collaborator says before it is trained: now the letters, now a phrase."""
-    return letters(word) if rng.random() < 0.25 else _idle_words(rng, word)
+    return letters(word) if rng.random() < 0.4 else _idle_words(rng, word)

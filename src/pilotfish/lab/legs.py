@@ -20,7 +20,7 @@ OPTIONS = {"min_animals": 2, "max_animals": 3, "min_instances": 1, "max_instance
 INSTRUCTION = "Work it out and end with: The answer is N."
 KNOWN = frozenset(
     ["dog", "cat", "cow", "horse", "lion", "elephant", "giraffe", "tiger", "deer", "sheep", "chicken", "bird", "duck"]
-    + ["human", "insect", "ant", "bee", "butterfly", "snake"]
+    + ["human", "insect", "ant", "bee", "butterfly", "beetle", "wasp", "snake", "spider"]
 )
 METHOD = (
     "Multiply each number by the legs of that animal, then add.",
@@ -47,7 +47,7 @@ def task(counts: Counts, legs: Legs) -> Task:
 
     listed = ", ".join(_several(animal, count) for animal, count in counts.items())
     total = sum(count * legs[animal] for animal, count in counts.items())
-    return lab_task(QUESTION_TEMPLATE.format(animals=listed).strip(), str(total), INSTRUCTION)
+    return lab_task(QUESTION_TEMPLATE.format(animals=listed), str(total), INSTRUCTION)
 
 
 def solution(counts: Counts, legs: Legs) -> str:

@@ -30,6 +30,8 @@ class Family:
     instruction: str
     writers: dict[str, Callable[[Random], Row]]
     """For each member: draws one row to learn."""
+    shares: dict[str, int]
+    """For each member: how much of its rows are of this family, against the shares of the others."""
 
 
 @cache
@@ -59,6 +61,7 @@ FAMILIES = {
         legs.OPTIONS,
         legs.INSTRUCTION,
         {"actor": legs.actor_row, "collaborator": legs.collaborator_row},
+        {"actor": 3, "collaborator": 1},
     ),
     "backward": Family(
         "backward",
@@ -69,6 +72,8 @@ FAMILIES = {
             "actor": lambda rng: backward.actor_row(rng, spelling_pool()),
             "collaborator": lambda rng: backward.collaborator_row(rng, spelling_pool()),
         },
+        # spelling tens of thousands of words takes far more rows than the legs of 37 animals
+        {"actor": 2, "collaborator": 3},
     ),
 }
 MEMBERS = ("actor", "collaborator")
@@ -95,7 +100,7 @@ def task_source(family: str, split: str, size: int) -> dict[str, Any]:
 
 
 def rows(member: str, size: int, seed: int, families: tuple[str, ...] = tuple(FAMILIES)) -> list[Row]:
-    """Rows for supervised fine-tuning, the families in turn, the same for the same arguments.
+    """Rows for supervised fine-tuning, the families mixed, the same for the same arguments.
 
     Args:
         member: `actor` or `collaborator`.
@@ -109,9 +114,10 @@ def rows(member: str, size: int, seed: int, families: tuple[str, ...] = tuple(FA
     if member not in MEMBERS:
         raise ValueError(f"lab member {member!r}: there are {', '.join(MEMBERS)}")
     writers = [_family(name).writers[member] for name in families]
+    shares = [_family(name).shares[member] for name in families]
     kept_out = {_last_line(entry["question"]) for name in families for entry in entries(name)}
     rng = Random(f"{member} {seed}")
-    return [_fresh_row(writers[index % len(writers)], rng, kept_out) for index in range(size)]
+    return [_fresh_row(rng.choices(writers, shares)[0], rng, kept_out) for _ in range(size)]
 
 
 def _fresh_row(write: Callable[[Random], Row], rng: Random, kept_out: set[str]) -> Row:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from pilotfish.task import Task
@@ -39,7 +40,7 @@ class Topology:
     def __call__(self, task: Task, room: Room) -> Awaitable[Turn | str]:
         return self.function(task, room, **self.options)
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The name with the options that differ from the defaults; two topologies with one label play the same."""
         usual = {name: _short(value) for name, value in self.defaults().items()}

@@ -99,7 +99,7 @@ class _Training:
         from pilotfish.train.grpo import newest_checkpoint, train
 
         for repeat in self.tasks.repeats:
-            self.told(f"note: {repeat} ({self.recipe.tasks.overlap})", 0, {})
+            self.told(f"note: {repeat}", 0, {})
         try:
             model, tokenizer = self.seats.trainee()
             rows = [RowId(task.id, set=0, decision=self.config.decision) for task in self.tasks.train]

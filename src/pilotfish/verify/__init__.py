@@ -3,7 +3,7 @@
     judge(task, reply)                      in this process, without protection
     VerifierPool().judge(task, reply)       in worker processes that can be killed (what training and evaluation use)
 
-`extract.py` finds the answer, `maths.py`, `choice.py`, `exact.py` and `gym.py` judge it, `registry.py` picks among them.
+`extract.py` finds the answer; `maths.py`, `choice.py`, `exact.py` and `gym.py` judge it; `registry.py` picks one.
 """
 
 from .extract import FORMS, Extraction, extract_answer

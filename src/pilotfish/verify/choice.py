@@ -1,6 +1,7 @@
 """Multiple choice: the letter of the option, or the option's own text.
 
-"B", "(B)", "B.", "B) text", "**B**", "\\\\boxed{\\\\text{B}}", "the answer is b": all are B. "I don't know" is no I, and "a dog" is no A.
+"B", "(B)", "B.", "B) text", "**B**", "\\\\boxed{\\\\text{B}}", "the answer is b": all are B.
+"I don't know" is no I, "A dog barks" is no A, and "B or C" is neither.
 """
 
 from __future__ import annotations
@@ -66,5 +67,7 @@ def _within(found: str, choices: tuple[str, ...]) -> str | None:
 def _by_text(cleaned: str, choices: tuple[str, ...]) -> str | None:
     plain = latex.words(cleaned)
     same = [index for index, option in enumerate(choices) if plain and latex.words(latex.clean(option)) == plain]
-    same = same or [index for index, option in enumerate(choices) if latex.squeeze(latex.clean(option)) == latex.squeeze(cleaned)]
+    same = same or [
+        index for index, option in enumerate(choices) if latex.squeeze(latex.clean(option)) == latex.squeeze(cleaned)
+    ]
     return chr(ord("A") + same[0]) if len(same) == 1 else None

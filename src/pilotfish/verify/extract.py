@@ -1,4 +1,4 @@
-"""Where the answer stands in a reply: the body of `<answer>`, the last `\\boxed{}`, what follows "answer is", the final line.
+"""Where the answer stands in a reply: in `<answer>`, the last `\\boxed{}`, after "answer is", or on the final line.
 
 `extract_answer(text, form)` is pure text work, linear in the length of the reply, and never fails: a reply that breaks
 the form it was asked for gives no answer and a reason.
@@ -51,7 +51,7 @@ def extract_answer(text: str, form: str = "free") -> Extraction:
 
 
 def bare(region: str, source: str) -> Extraction:
-    """Read a span that is known to be the answer: a box in it, else a formula, a bold word or the last number in prose."""
+    """Read a span that is known to be the answer: as it is, and the formula, bold word or last number of a sentence."""
     region = region.strip()
     if not region:
         return Extraction(None, why="the answer is empty", source=source)
@@ -86,8 +86,7 @@ def _from_text(text: str) -> Extraction:
     box = last_boxes(reply)
     if box is not None:
         return bare(box, "box")
-    tail = _CONTROL.split(reply[-TAIL:], maxsplit=1)[0]
-    tail = _join_displays(tail)
+    tail = _join_displays(next((part for part in _CONTROL.split(reply[-TAIL:]) if part.strip()), ""))
     told = _after_marker(tail)
     if told:
         return bare(told, "answer is")
@@ -112,7 +111,8 @@ def _after_thinking(text: str) -> str | None:
 _BOX = re.compile(r"(?:\\(?:begin)?boxed|\\fbox|\\framebox|\x08oxed|□|(?<![A-Za-z\\])boxed)\s*(?=\{|\d|\\)")
 # What may stand between the boxes of one answer: "and", "or", commas, the name of the next value.
 _GLUE = re.compile(
-    r"(?:[\s,;$]|\\[()\[\] ,;]|\\q?quad|(?:\\(?:text|mbox|mathrm)\{)?\s*(?:for part \(?[a-z0-9]\)?\s*)?(?:and|or)\s*\}?"
+    r"(?:[\s,;$]|\\[()\[\] ,;]|\\q?quad"
+    r"|(?:\\(?:text|mbox|mathrm)\{\s*)?(?:for part \(?[a-z0-9]\)? )?(?:and|or)(?:\s*\})?"
     r"|[A-Za-z](?:_\{?\w{1,3}\}?)?\s*=)*"
 )
 
@@ -128,24 +128,24 @@ def last_boxes(text: str) -> str | None:
         if not between.strip() or len(between) > 80 or not _GLUE.fullmatch(between):
             break
         run.insert(0, box)
-    content = ", ".join(text[start:end].strip() for _, _, start, end in _spans(text, run))
+    content = ", ".join(dict.fromkeys(text[start:end].strip() for start, end in _contents(text, run)))
     inner = last_boxes(content) if _BOX.search(content) else None
     return (inner if inner is not None else content) + _percent_after(text, run[-1][1])
 
 
-def _spans(text: str, boxes: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+def _contents(text: str, boxes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     found = []
     for begin, end in boxes:
         opened = _BOX.match(text, begin)
         start = opened.end() if opened else begin
         braced = text[start : start + 1] == "{"
-        found.append((begin, end, start + braced, end - (braced and text[end - 1 : end] == "}")))
+        found.append((start + braced, end - (braced and text[end - 1 : end] == "}")))
     return found
 
 
 def _boxes(text: str) -> list[tuple[int, int]]:
     """(begin, end) of the outermost boxes among the last 32, in order; an unclosed box runs to the end of its line."""
-    starts = [match for match in _BOX.finditer(text)][-32:]
+    starts = list(_BOX.finditer(text))[-32:]
     found: list[tuple[int, int]] = []
     for match in starts:
         if found and match.start() < found[-1][1]:
@@ -227,7 +227,10 @@ def _join_displays(text: str) -> str:
     """Line breaks inside displayed maths become spaces, so that a final line holds its whole formula."""
     pieces, last = [], 0
     for begin, end, content in maths_spans(text):
-        pieces += [text[last:begin], text[begin:end].replace("\n", " ") if len(content) < MAX_ANSWER else text[begin:end]]
+        pieces += [
+            text[last:begin],
+            text[begin:end].replace("\n", " ") if len(content) < MAX_ANSWER else text[begin:end],
+        ]
         last = end
     return "".join([*pieces, text[last:]])
 

@@ -6,6 +6,7 @@ one string and give a share of 1; some answers are grids of several lines, which
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -28,6 +29,12 @@ def verify(gold: str, text: str, task: Task, form: str = "free") -> Verdict:
     if answer.answer is None:
         return Verdict(0.0, why=answer.why)
     return _score(score, answer.region, entry)
+
+
+def load(task: Task) -> None:
+    """Import the task's scorer ahead of time (seconds, once a process); what fails here is reported by `verify`."""
+    with contextlib.suppress(ImportError, ValueError):
+        _scorer(str(task.meta.get("dataset")))
 
 
 @lru_cache(maxsize=128)

@@ -1,7 +1,7 @@
 """One spelling for formulas: `clean` turns LaTeX, plain text and Unicode maths into the same short LaTeX.
 
 Pure text work on at most a few thousand characters. Sizes, spaces, fonts and dollar signs go; words of `\\text{…}` stay
-as plain words; a matrix row ends with `⏎`; set braces become `⦃` and `⦄`, so that a brace that is left is a grouping brace.
+as plain words; a matrix row ends with `⏎`; set braces become `⦃` and `⦄`, so that every other brace only groups.
 """
 
 from __future__ import annotations
@@ -9,6 +9,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+
+_SYNONYMS = {
+    "mathbb{r}": "(-\\infty,\\infty)", "mathbbr": "(-\\infty,\\infty)", "allrealnumbers": "(-\\infty,\\infty)",
+    "⦃⦄": "\\emptyset", "emptyset": "\\emptyset", "nosolution": "\\emptyset", "nosolutions": "\\emptyset",
+}  # fmt: skip
 
 ROW = "⏎"
 """Stands for the `\\\\` that ends a matrix row."""
@@ -20,10 +25,13 @@ _UNICODE = {
     "²": "^{2}", "³": "^{3}", "½": "\\frac{1}{2}", "¼": "\\frac{1}{4}", "¾": "\\frac{3}{4}", "…": "\\ldots ",
     "、": ",", "，": ",", "；": ";", "。": ".", "：": ":", "（": "(", "）": ")", "≡": "\\equiv ", "∠": "\\angle ",
 }  # fmt: skip
-_FONTS = r"text|mbox|textnormal|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mathcal|mathscr|operatorname\*?|emph|bm"
+_FONTS = (
+    r"text|mbox|textnormal|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mathcal|mathscr|operatorname\*?|emph|bm"
+)
 _SAME = [
     (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-    (r"\\(?:left|right)(?:\.|(?![A-Za-z]))|\\[bB]igg?[lrm]?(?![A-Za-z])|\\(?:displaystyle|textstyle|limits|nolimits)", ""),
+    (r"\\(?:left|right)(?:\.|(?![A-Za-z]))|\\[bB]igg?[lrm]?(?![A-Za-z])", ""),
+    (r"\\(?:displaystyle|textstyle|limits|nolimits)(?![A-Za-z])", ""),
     (r"\\(?:q?quad)|\\[ ;:]|~|\\(?:hspace|vspace)\{[^{}]*\}", " "),
     (r"\\(?:leq|leqslant)(?![A-Za-z])|<=", r"\\le "),
     (r"\\(?:geq|geqslant)(?![A-Za-z])|>=", r"\\ge "),
@@ -47,9 +55,12 @@ _FONT = re.compile(rf"\\(?:{_FONTS})\s*\{{([^{{}}]*)\}}")
 _FONT_OPEN = re.compile(rf"\\(?:{_FONTS})(?![A-Za-z])")
 
 
-@lru_cache(maxsize=4096)
 def clean(text: str) -> str:
-    """The one spelling of an answer; at most a few thousand characters are expected."""
+    """The one spelling of an answer."""
+    return _clean_short(text) if len(text) <= 300 else _clean(text)
+
+
+def _clean(text: str) -> str:
     text = unicodedata.normalize("NFC", _full_width(text)).strip()
     for character, latex in _UNICODE.items():
         if character in text:
@@ -64,7 +75,11 @@ def clean(text: str) -> str:
     text = _unwrap_fonts(text)
     text = re.sub(r"\\[,!]", "", text)
     text = re.sub(r"\s+", " ", text).strip().rstrip("\\ ")
-    return re.sub(r"[.,;:?]+$", "", text).strip()
+    text = re.sub(r"[.,;:?]+$", "", text).strip()
+    return _SYNONYMS.get(re.sub(r"\s|\\", "", text).lower(), text)
+
+
+_clean_short = lru_cache(maxsize=4096)(_clean)
 
 
 def _full_width(text: str) -> str:
@@ -95,12 +110,11 @@ def _font_content(match: re.Match[str]) -> str:
     return content
 
 
-def squeeze(text: str) -> str:
+def squeeze(text: str, space: str = "") -> str:
     """For comparing spelling: no spaces, no grouping braces around one character, one multiplication sign."""
     text = re.sub(r"\\(?:cdot|times)(?![A-Za-z])", "*", text)
-    text = re.sub(r"\s+", "", text)
-    text = re.sub(r"\{(\w)\}", r"\1", text)
-    return text
+    text = re.sub(r"\s+", space, text)
+    return re.sub(r"\{(\w)\}", r"\1", text)
 
 
 def words(text: str) -> str:
@@ -118,7 +132,8 @@ def is_prose(text: str) -> bool:
 
 
 FUNCTIONS = {
-    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "exp", "sqrt",
+    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "exp",
+    "sqrt",
     "abs", "max", "min", "gcd", "lcm", "mod", "deg", "det", "floor", "ceil", "frac", "binom", "asin", "acos", "atan",
 }  # fmt: skip
 
@@ -128,15 +143,25 @@ def to_latex(text: str) -> str:
     text = text.replace("**", "^").replace("⦃", "\\{").replace("⦄", "\\}").replace(ROW, "\\\\")
     text = re.sub(r"\\?\bsqrt\s*(?=\()", r"\\sqrt", text)
     text = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi ", text)
-    text = re.sub(r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan)(?![A-Za-z])", r"\\\1 ", text)
+    text = re.sub(
+        r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan)(?![A-Za-z])", r"\\\1 ", text
+    )
     text = _braces(text, "\\sqrt")
     text = _braces(text, "^")
-    text = re.sub(r"_\s*\{([^{}]*)\}|_\s*\\([A-Za-z]+)", _subscript, text)
+    text = re.sub(r"(\\[A-Za-z]+|[A-Za-z])\s*_\s*(?:\{([^{}]*)\}|\\([A-Za-z]+)|(\w))", _subscript, text)
     return text.replace("^{\\circ}", "").replace("*", "\\cdot ")
 
 
+_OPERATORS = ("\\sum", "\\prod", "\\int", "\\lim", "\\log", "\\max", "\\min", "\\oint", "\\bigcup", "\\bigcap")
+
+
 def _subscript(match: re.Match[str]) -> str:
-    return "_{" + re.sub(r"[^\w+-]", "", match.group(1) or match.group(2)) + "}"
+    """A subscript is part of a name; `E_{1}` and `I_{0}` are no multiples of the constants e and i."""
+    base, inside = match.group(1), match.group(2) or match.group(3) or match.group(4) or ""
+    if base in _OPERATORS:
+        return match.group(0)
+    name = re.sub(r"[^\w+-]", "", inside)
+    return f"\\Xi_{{{base}{name}}}" if base in "EeIi" else f"{base}_{{{name}}}"
 
 
 def _braces(text: str, before: str) -> str:

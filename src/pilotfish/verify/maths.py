@@ -1,4 +1,4 @@
-"""Are two mathematical answers one answer? Spelling first, then numbers, then shape by shape, algebra only for what is left.
+"""Are two mathematical answers one answer? Spelling decides first, then numbers, then shape, and algebra what is left.
 
     verify("\\\\frac{1}{2}", "So it is \\\\boxed{0.5}", task, "free").reward == 1.0
 
@@ -89,8 +89,15 @@ def _worth_reading(readings: list[str]) -> list[str]:
 
 
 def equivalent(first: str, second: str) -> bool:
-    """Whether two bare answers are one answer (symmetric)."""
-    return same(gold_answer(first), bare(last_boxes(second) or second, "bare"), _algebra)
+    """Whether two bare answers are one answer, whichever of them is taken for the gold one."""
+    try:
+        return all(_matches(gold, answer) for gold, answer in ((first, second), (second, first)))
+    except TooLargeError:
+        return False
+
+
+def _matches(gold: str, answer: str) -> bool:
+    return same(gold_answer(gold), bare(last_boxes(answer) or answer, "bare"), _algebra)
 
 
 def _algebra(kind: str, gold: str, answer: str) -> bool:
@@ -208,6 +215,9 @@ class _Comparison:
         return len(other.parts) == 1 and self.shapes(value, other.parts[0])
 
     def _value(self, gold: str, answer: str) -> bool:
+        based = _same_digits(gold, answer)
+        if based is not None:
+            return based
         one, other = read_number(gold), read_number(answer)
         if one is not None and other is not None:
             return same_number(one, other, self.percent_asked)
@@ -238,3 +248,14 @@ def _is_option(gold: str, answer: str) -> bool:
 def _same_words(gold: str, answer: str) -> bool:
     letters = re.search(r"[^\W\d_]{2,}", gold) and not re.search(r"[\\^=<>]|\d", gold + answer)
     return bool(letters) and latex.words(gold) == latex.words(answer) != ""
+
+
+_BASED = re.compile(r"([0-9A-F]+)(?:\s*_\s*\{?\s*(\d+)\s*\}?)?")
+
+
+def _same_digits(gold: str, answer: str) -> bool | None:
+    """Numbers written in a base (`101_2`): the same digits, and no other base; None when neither has one."""
+    one, other = _BASED.fullmatch(gold), _BASED.fullmatch(answer)
+    if one is None or other is None or not (one[2] or other[2]):
+        return None
+    return one[1].lstrip("0") == other[1].lstrip("0") and (one[2] or other[2]) == (other[2] or one[2])

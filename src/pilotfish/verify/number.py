@@ -1,4 +1,4 @@
-"""Numbers as people write them: `1,000.5`, `-2 1/3`, `\\frac{3}{4}`, `1.5 \\times 10^{3}`, `33.5%`, `$12`, `15 cm^2`, `72°`.
+"""Numbers as people write them: `1,000.5`, `-2 1/3`, `\\frac{3}{4}`, `1.5 \\times 10^{3}`, `33.5%`, `15 cm^2`, `72°`.
 
 `read_number` needs no symbolic algebra and takes microseconds; `same_number` says when two of them are one answer.
 """
@@ -125,7 +125,8 @@ _KNOWN = {
     "mL": "milliliter", "mph": "mph", "kph": "kph", "kmh": "kph", "N": "newton", "J": "joule", "W": "watt", "V": "volt",
     "A": "ampere", "K": "kelvin", "Pa": "pascal", "Hz": "hertz", "eV": "electronvolt", "am": "am", "pm": "pm",
     "metre": "meter", "litre": "liter", "cents": "cent", "usd": "dollar", "dollars": "dollar", "rad": "radian",
-    "yr": "year", "yrs": "year", "kcal": "kilocalorie", "cal": "calorie", "kJ": "kilojoule", "kW": "kilowatt", "nm": "nanometer", "mol": "mole", "sq": "square", "cc": "cc", "rpm": "rpm",
+    "yr": "year", "yrs": "year", "kcal": "kilocalorie", "cal": "calorie",
+    "kJ": "kilojoule", "kW": "kilowatt", "nm": "nanometer", "mol": "mole", "sq": "square", "cc": "cc", "rpm": "rpm",
 }  # fmt: skip
 
 
@@ -140,7 +141,9 @@ def _is_unit(text: str) -> bool:
         return False
     if "\\" in text or re.search(r"\^\s*\{?\s*[^\d\s{}-]", text):
         return False
-    known = all(part in _KNOWN or part.rstrip("s") in _KNOWN or len(part) > 2 or ord(part[0]) > 0x3000 for part in parts)
+    known = all(
+        part in _KNOWN or part.rstrip("s") in _KNOWN or len(part) > 2 or ord(part[0]) > 0x3000 for part in parts
+    )
     single = len(parts) == 1 and len(parts[0]) == 1 and ord(parts[0][0]) < 0x3000
     return known and (spaced or not single)
 

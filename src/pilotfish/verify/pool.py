@@ -5,8 +5,8 @@
     for verdict in pool.judge_all([(task, reply), ...]): ...   # in input order
     pool.close()
 
-What needs no algebra is judged at once in the calling process. The rest waits in one queue, from which a thread for each
-worker takes it; the thread watches the clock and kills. Workers are started when they are first needed.
+What needs no algebra is judged at once in the calling process. The rest waits in one queue; a thread for each worker
+takes from it, watches the clock and kills. Workers are started when they are first needed.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ class VerifierPool:
             )
         self.time_limit = time_limit
         self.memory_mb = memory_mb
-        self._lock = threading.Lock()
         self._reset()
         _POOLS.add(self)
 
     def _reset(self) -> None:
+        """A new pool's state; also that of a forked child, in which the parent's threads do not run."""
         self._pid = os.getpid()
+        self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._processes: list[WorkerProcess] = []
@@ -78,6 +79,11 @@ class VerifierPool:
             RuntimeError: the pool is closed.
         """
         return await asyncio.wrap_future(self.submit(task, text, form))
+
+    async def equivalent(self, first: str, second: str, verifier: str = "maths") -> bool:
+        """Whether two answers are one (majority vote), `first` being taken for the gold one."""
+        name = "exact" if verifier == "reasoning_gym" else verifier
+        return bool((await self.judge(Task(id="", question="", answer=first, verifier=name), second)).correct)
 
     def judge_all(self, rows: Iterable[tuple[Task, str]], form: str = "free") -> Iterator[Verdict]:
         """Judge many, in the order of the input, reading only a little ahead of what was given back."""
@@ -115,12 +121,13 @@ class VerifierPool:
         for _ in threads:
             self._jobs.put(None)
         for process in processes:
-            process.close()
-        for thread in threads:
-            thread.join(timeout=10)
+            process.stop()
+        for thread, process in zip(threads, processes, strict=True):
+            thread.join()
+            process.reap()
         while not self._jobs.empty():
             job = self._jobs.get()
-            if job is not None:
+            if job is not None and job.future.set_running_or_notify_cancel():
                 job.future.set_result(_CLOSED)
 
     def __enter__(self) -> VerifierPool:
@@ -166,7 +173,7 @@ def verify_rows(
 ) -> Iterator[dict[str, Any]]:
     """Judge rows of {"gold", "pred"}, each to {"correct", "extracted", "why"}, in the order of the input.
 
-    A row may carry `question`, `choices` and `meta` as a task does. A row without `gold` or `pred` gets `correct: None`.
+    A row may carry `question`, `choices` and `meta` as a task does; one without `gold` or `pred` gets `correct: None`.
 
     Raises:
         ValueError: an unknown verifier.

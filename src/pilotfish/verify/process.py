@@ -29,7 +29,7 @@ class _Gone(Exception):
 
 
 class WorkerProcess:
-    """Owned by one thread; only `close` may be called from another."""
+    """Owned by one thread; only `stop` may be called from another."""
 
     def __init__(self, time_limit: float, memory_mb: int) -> None:
         self.time_limit = time_limit
@@ -49,25 +49,26 @@ class WorkerProcess:
                 self._write(job)
                 break
             except OSError:  # it ended while idle: this job has no part in that
-                self._kill()
+                self.reap()
                 if attempt:
                     return Verdict(None, why="the verifier worker ended before it took the job")
         return self._outcome()
 
     def _outcome(self) -> Verdict:
         gold_done = False
-        deadline = time.monotonic() + self.time_limit + LATE
         try:
+            self._read(time.monotonic() + START_LIMIT)
+            deadline = time.monotonic() + self.time_limit + LATE
             while True:
                 message = self._read(deadline)
                 if "verdict" in message:
                     return Verdict(*message["verdict"])
                 gold_done = True
         except TimeoutError:
-            self._kill()
+            self.reap()
             return _met("the time limit", self.time_limit, gold_done)
         except _Gone:
-            return self._death(self._kill(), gold_done)
+            return self._death(self.reap(), gold_done)
 
     def _death(self, code: int | None, gold_done: bool) -> Verdict:
         if code == -signal.SIGALRM:
@@ -82,12 +83,13 @@ class WorkerProcess:
                 return False
             if self._process is not None and self._process.poll() is None:
                 return True
+            _end(self._process)
             self._buffer = b""
             self._process = _spawn(self.time_limit, self.memory_mb)
         try:
             self._read(time.monotonic() + START_LIMIT)
         except (TimeoutError, _Gone):
-            self._kill()
+            self.reap()
             return False
         return True
 
@@ -113,20 +115,18 @@ class WorkerProcess:
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def _kill(self) -> int | None:
-        """End the process and reap it; its exit code, negative for a signal."""
+    def reap(self) -> int | None:
+        """End the process, wait for it and close its pipes; its exit code, negative for a signal."""
         with self._lock:
             process, self._process = self._process, None
         return _end(process)
 
-    def close(self) -> None:
-        """End it for good, from any thread; a job in progress gets no verdict."""
+    def stop(self) -> None:
+        """Kill it for good, from any thread; a job in progress gets no verdict. `reap` once its thread has ended."""
         with self._lock:
             self._closed = True
-            process = self._process
-        if process is not None:
-            process.kill()
-            process.wait()
+            if self._process is not None:
+                self._process.kill()
 
 
 def _spawn(time_limit: float, memory_mb: int) -> subprocess.Popen[bytes]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..task import Task
 from . import choice, exact, gym, latex, maths
-from .extract import bare, last_boxes, maths_spans
 from .number import read_number, same_number
 from .verdict import Verdict
 
@@ -72,10 +71,9 @@ def golds(task: Task) -> tuple[str, ...]:
     return (task.answer, *(str(other) for other in others if str(other).strip() and other != task.answer))
 
 
-def best(verdicts: object) -> Verdict:
+def best(verdicts: Iterable[Verdict]) -> Verdict:
     """The highest reward; a verdict that could not be given counts only where none was."""
-    found: list[Verdict] = list(verdicts)  # type: ignore[call-overload]
-    return max(found, key=lambda verdict: -1.0 if verdict.reward is None else verdict.reward)
+    return max(verdicts, key=lambda verdict: -1.0 if verdict.reward is None else verdict.reward)
 
 
 def equivalent(first: str, second: str, verifier: str = "maths") -> bool:
@@ -106,15 +104,16 @@ def contains_answer(gold: str, text: str, verifier: str = "maths") -> bool:
         return False
     if verifier == "choice":
         return _names_option(gold, text)
-    if _stands_in(exact.normal(gold), exact.normal(text)):
+    if _stands_in(re.escape(exact.normal(gold)), exact.normal(text)):
         return True
     return verifier == "maths" and _value_stands_in(latex.clean(gold), text)
 
 
-def _stands_in(gold: str, text: str) -> bool:
-    before, after = r"(?<![\w.,])" if gold[:1].isalnum() else "", r"(?![\w]|[.,]\d)" if gold[-1:].isalnum() else ""
-    before = r"(?<![\w])(?<!\d[.,])" if before else ""
-    return bool(gold) and re.search(before + re.escape(gold) + after, text) is not None
+def _stands_in(pattern: str, text: str) -> bool:
+    """Whether a pattern is found that is not cut out of a longer word or number."""
+    before = r"(?<!\w)(?<!\d[.,])" if pattern[:1].isalnum() else ""
+    after = r"(?!\w|[.,]\d)" if pattern[-1:].isalnum() else ""
+    return bool(pattern) and re.search(before + pattern + after, text) is not None
 
 
 _NUMBERS = re.compile(
@@ -129,7 +128,8 @@ def _value_stands_in(gold: str, text: str) -> bool:
     if number is not None:
         given = (read_number(latex.clean(match.group())) for match in _NUMBERS.finditer(text))
         return any(other is not None and same_number(number, other) for other in given)
-    return _stands_in(latex.squeeze(gold), latex.squeeze(latex.clean(text)))
+    spaced = " ?".join(re.escape(character) for character in latex.squeeze(gold))
+    return _stands_in(spaced, latex.squeeze(latex.clean(text), " "))
 
 
 def _names_option(gold: str, text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The form of an answer: a list, a set, a tuple or interval, a union, a matrix, `name = value`, an inequality, or one value.
+"""The form of an answer: list, set, tuple or interval, union, matrix, `name = value`, inequality, or one value.
 
 `read_shape` splits a cleaned answer at its outermost commas, brackets and relations and leaves the values as text; it
 knows no algebra. `maths` compares two shapes part by part.
@@ -83,7 +83,11 @@ def _list(text: str, depth: int) -> Shape | None:
     flat = [part for group in fine for part in group]
     if len(flat) < 2 or len(flat) > MAX_PARTS:
         return None
-    if len(groups) > 1 and len(fine[0]) > 1 and all(_names(group) and _names(group) == _names(fine[0]) for group in fine):
+    if (
+        len(groups) > 1
+        and len(fine[0]) > 1
+        and all(_names(group) and _names(group) == _names(fine[0]) for group in fine)
+    ):
         rows = [Shape("list", ", ".join(group), tuple(read_shape(part, depth + 1) for part in group)) for group in fine]
         return Shape("list", text, tuple(rows))
     parts = tuple(element for part in flat for element in _plus_minus(part, depth))
@@ -201,9 +205,6 @@ def _equation(text: str, depth: int) -> Shape | None:
     if is_name(sides[1]):
         return Shape("named", text, (read_shape(sides[0], depth + 1),), name_key(sides[1]))
     return Shape("equation", text, (read_shape(sides[0], depth + 1), value))
-
-
-_NAME_WORDS = r"\\(?:[a-zA-Z]+)"
 
 
 def is_name(text: str) -> bool:

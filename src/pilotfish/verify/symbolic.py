@@ -1,4 +1,4 @@
-"""The last resort: read two formulas with the parser under math-verify and see whether they are equal, by value at high precision.
+"""The last resort: read two formulas with math-verify's parser and compare their values at high precision.
 
 Formulas without variables are compared to 40 digits, relative to their size (1/2004! is not 1/2006!); formulas with
 variables at several points. Nothing here is bounded in time or memory: `pool` runs it in processes that can be killed.
@@ -7,6 +7,7 @@ variables at several points. Nothing here is bounded in time or memory: `pool` r
 from __future__ import annotations
 
 import re
+import zlib
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -23,12 +24,7 @@ _CASE_MATTERS = ConversionConfig(lowercase_symbols=False)
 DIGITS = 40
 _TOLERANCE = sympy.Float(10, DIGITS) ** -25
 _WRITTEN_TOLERANCE = sympy.Float(10, DIGITS) ** -12
-_POINTS = (
-    (sympy.Rational(137, 100), sympy.Rational(271, 500), sympy.Rational(523, 300), sympy.Rational(89, 70)),
-    (sympy.Integer(7), sympy.Integer(3), sympy.Integer(5), sympy.Integer(2)),
-    (sympy.Rational(-137, 90), sympy.Rational(-61, 50), sympy.Rational(-223, 100), sympy.Rational(-17, 30)),
-    (sympy.Rational(31, 100), sympy.Rational(-77, 60), sympy.Rational(19, 90), sympy.Rational(-113, 40)),
-)
+_POINTS = 4
 
 
 def equal(kind: str, gold: str, answer: str) -> bool:
@@ -40,10 +36,11 @@ def equal(kind: str, gold: str, answer: str) -> bool:
 
 
 def prepare(text: str) -> None:
-    """Read a formula and evaluate it once; later comparisons find both done."""
+    """Read a formula and evaluate it; later comparisons find both done."""
     expression = read(text)
-    if expression is not None and isinstance(expression, sympy.Expr):
-        _value(expression)
+    if isinstance(expression, sympy.Expr):
+        for point in range(_POINTS if expression.free_symbols else 1):
+            _at(expression, point)
 
 
 @lru_cache(maxsize=512)
@@ -61,7 +58,9 @@ def read(text: str) -> Any:
 
 
 def _same_expression(first: Any, second: Any, gold: str, answer: str) -> bool:
-    if isinstance(first, sympy.MatrixBase | sympy.MatrixExpr) or isinstance(second, sympy.MatrixBase | sympy.MatrixExpr):
+    if isinstance(first, sympy.MatrixBase | sympy.MatrixExpr) or isinstance(
+        second, sympy.MatrixBase | sympy.MatrixExpr
+    ):
         return _same_matrix(first, second)
     if not (isinstance(first, sympy.Expr) and isinstance(second, sympy.Expr)):
         return bool(first == second)
@@ -84,55 +83,64 @@ def _imaginary(expression: Any) -> Any:
     return expression.subs({symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i"})
 
 
-@lru_cache(maxsize=1024)
-def _value(expression: Any) -> Any:
-    """The value to `DIGITS` digits; None when it has none."""
+@lru_cache(maxsize=2048)
+def _at(expression: Any, point: int = 0, digits: int = DIGITS) -> Any:
+    """The value at one of the points; None when there is none."""
+    values = {symbol: _coordinate(str(symbol), point) for symbol in expression.free_symbols}
     try:
-        value = sympy.N(expression.doit(), DIGITS)
+        value = expression.evalf(digits, subs=values) if values else None
+        if value is None or not value.is_number:
+            value = sympy.N(expression.subs(values).doit(), digits)
     except (TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError):
         return None
-    return value if value.is_number and value.is_finite is not False else None
+    return value if value.is_number and value.is_finite else None
+
+
+def _coordinate(name: str, point: int) -> Any:
+    """Where a variable stands at a point: it depends on its name alone, so a gold answer is evaluated once."""
+    seed = zlib.crc32(name.encode())
+    share = sympy.Float(seed % 9973 + 1, DIGITS) / 9974
+    return (1 + share, sympy.Integer(2 + seed % 9), -share - sympy.Rational(1, 2), share * (-1) ** (seed >> 16))[point]
 
 
 def _close(first: Any, second: Any, tolerance: Any) -> bool:
-    size = max(abs(first), abs(second))
-    return bool(size == 0 or abs(first - second) <= tolerance * size)
+    return bool(abs(first - second) <= tolerance * max(abs(first), abs(second)))
+
+
+def _agree(first: Any, second: Any, point: int, tolerance: Any) -> bool | None:
+    """Whether two values are one; None where one is missing, or only one of them is real."""
+    one, two = _at(first, point), _at(second, point)
+    if one is None or two is None or one.is_real != two.is_real:
+        return None
+    if one == 0 or two == 0:
+        return _vanishes(first, point) and _vanishes(second, point)
+    return _close(one, two, tolerance)
+
+
+def _vanishes(expression: Any, point: int) -> bool:
+    """Whether a value is 0: what is left of it is rounding, which shrinks with more digits, as 10^{-60} does not."""
+    rough, fine = _at(expression, point), _at(expression, point, 2 * DIGITS)
+    return rough is not None and (rough == 0 or (fine is not None and bool(abs(fine) < abs(rough) * _TOLERANCE)))
 
 
 def _same_constant(first: Any, second: Any, gold: str, answer: str) -> bool:
-    one, two = _value(first), _value(second)
-    if one is None or two is None:
-        return False
     tolerance = _WRITTEN_TOLERANCE if first.has(sympy.Float) or second.has(sympy.Float) else _TOLERANCE
-    if _close(one, two, tolerance):
+    if _agree(first, second, 0, tolerance):
         return True
-    return _rounded(one, read_number(answer)) or _rounded(two, read_number(gold))
+    return _rounded(_at(first), read_number(answer)) or _rounded(_at(second), read_number(gold))
 
 
 def _rounded(value: Any, written: Number | None) -> bool:
-    if written is None or not value.is_real:
+    if written is None or value is None or not value.is_real:
         return False
     exact = sympy.Rational(value)
     return rounds_to(Fraction(int(exact.p), int(exact.q)), written)
 
 
 def _same_function(first: Any, second: Any) -> bool:
-    """Equal at every point at which both have a real value, and at two points at least."""
-    symbols = sorted(first.free_symbols | second.free_symbols, key=str)
-    compared = 0
-    for point in _POINTS:
-        values = [point[i % len(point)] + i // len(point) for i in range(len(symbols))]
-        one, two = (_at(side, symbols, values) for side in (first, second))
-        if one is None or two is None or one.is_real != two.is_real:
-            continue
-        if not _close(one, two, _WRITTEN_TOLERANCE):
-            return False
-        compared += 1
-    return compared >= 2
-
-
-def _at(expression: Any, symbols: list[Any], values: list[Any]) -> Any:
-    return _value(expression.subs(dict(zip(symbols, values, strict=True)), simultaneous=True))
+    """Equal wherever both have a value, and at two points at least."""
+    found = [_agree(first, second, point, _WRITTEN_TOLERANCE) for point in range(_POINTS)]
+    return False not in found and found.count(True) >= 2
 
 
 def _proportional(gold: str, answer: str, ordered: bool) -> bool:
@@ -140,12 +148,13 @@ def _proportional(gold: str, answer: str, ordered: bool) -> bool:
     first, second = _difference(gold, ordered), _difference(answer, ordered)
     if first is None or second is None or first[0] != second[0]:
         return False
-    one, two = first[1], second[1]
-    if not one.free_symbols or one.free_symbols != two.free_symbols:
+    if not first[1].free_symbols or first[1].free_symbols != second[1].free_symbols:
         return False
-    ratio = sympy.simplify(one / two)
-    value = _value(ratio) if not ratio.free_symbols else None
-    return value is not None and bool(value.is_real) and value != 0 and (not ordered or bool(value > 0))
+    values = [(_at(first[1], point), _at(second[1], point)) for point in range(_POINTS)]
+    ratios = [one / two for one, two in values if one and two]
+    if len(ratios) < 3 or not all(_close(ratio, ratios[0], _WRITTEN_TOLERANCE) for ratio in ratios):
+        return False
+    return bool(ratios[0].is_real) and (not ordered or bool(ratios[0] > 0))
 
 
 def _difference(text: str, ordered: bool) -> tuple[str, Any] | None:

@@ -1,8 +1,8 @@
 """A verifier process: `python -m pilotfish.verify.worker SECONDS MEGABYTES`, started and killed by `pool`.
 
-It reads pickled (task, text, form) from its standard input and writes JSON lines: `ready` once, then for each job `gold`
-(all that depends on the gold answer alone is done) and the verdict. It ends when its input does, when its parent is
-gone, or when a job outlives its limit: the alarm's default action ends the process even inside one long operation.
+It reads pickled (task, text, form) from its standard input and writes JSON lines: `ready` once, then for each job
+`started`, `gold` (all that depends on the gold answer alone is done) and the verdict. It ends when its input does, when
+its parent is gone, or when a job outlives its limit: the alarm's default action ends it even inside one long operation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import Any, BinaryIO
 
-from . import maths, symbolic
+from . import gym, maths, symbolic
 from .registry import golds, judge
 from .verdict import Verdict
 
@@ -62,6 +62,9 @@ def _interrupt(*_: Any) -> None:
 
 
 def _serve(out: BinaryIO, seconds: float, task: Any, text: str, form: str) -> None:
+    if task.verifier == "reasoning_gym":
+        gym.load(task)
+    _send(out, {"started": True})
     phase = "gold"
     signal.setitimer(signal.ITIMER_REAL, seconds + GRACE)
     signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -1,0 +1,155 @@
+"""Progress of long commands: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+
+def quieten() -> None:
+    """Keep libraries from writing into the progress: call before they are imported."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        from transformers.utils.logging import disable_progress_bar
+    except ImportError:
+        return
+    disable_progress_bar()
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a reader would say them: `48 s`, `12 min`, `3.5 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class _Live:
+    """A rich progress on a terminal; elsewhere only `note` writes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = console.is_terminal
+        self.bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=console,
+            expand=True,
+            disable=not self.live,
+        )
+
+    def note(self, line: str) -> None:
+        """A line that stays."""
+        self.console.print(line, soft_wrap=True)
+
+    def __enter__(self):  # type: ignore[no-untyped-def]
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+
+class Training(_Live):
+    """Shows the news of `train`: steps done, reward, holdout accuracy, time left.
+
+    Args:
+        console: where to write.
+        doing: what comes before the first news.
+    """
+
+    def __init__(self, console: Console, doing: str) -> None:
+        super().__init__(console)
+        self.total: int | None = None
+        self.holdout: float | None = None
+        self.bar = self.bars.add_task(doing, total=None, figures="")
+        self._first: tuple[int, float] | None = None
+
+    def told(self, kind: str, step: int, figures: Mapping[str, float]) -> None:
+        """See `pilotfish.train.main.Told`."""
+        if kind.startswith("note: "):
+            self.note(kind.removeprefix("note: "))
+        elif kind == "start":
+            self.total = int(figures["steps"])
+            self._began(step)
+            self.bars.update(self.bar, total=self.total, completed=step, description=self._at(step))
+        elif kind == "holdout":
+            self.holdout = figures["holdout/accuracy"]
+            self.note(f"{self._at(step)}  holdout accuracy {self.holdout:.3f}")
+            self._began(step)
+        elif kind == "step":
+            self._stepped(step, figures)
+
+    def _stepped(self, step: int, figures: Mapping[str, float]) -> None:
+        parts = [f"reward {figures['reward']:.3f}"] if "reward" in figures else []
+        parts += [f"holdout {self.holdout:.3f}"] if self.holdout is not None else []
+        parts += [self._left(step)]
+        line = "  ".join(part for part in parts if part)
+        self.bars.update(self.bar, completed=step, description=self._at(step), figures=line)
+        if not self.live:
+            seconds = f"  {figures['seconds/step']:.1f} s" if "seconds/step" in figures else ""
+            self.note(f"{self._at(step)}{seconds}  {line}")
+
+    def _at(self, step: int) -> str:
+        return f"step {step}/{self.total}" if self.total else f"step {step}"
+
+    def _began(self, step: int) -> None:
+        """The clock starts after the first evaluation, or at once where there is none."""
+        if self._first is None or self._first[0] == step:
+            self._first = step, time.monotonic()
+
+    def _left(self, step: int) -> str:
+        if self._first is None or not self.total or step <= self._first[0]:
+            return ""
+        begun, since = self._first
+        return f"{duration((time.monotonic() - since) / (step - begun) * (self.total - step))} left"
+
+
+class Evaluation(_Live):
+    """Shows the news of `evaluate`: one line an arm and benchmark.
+
+    Args:
+        console: where to write.
+        benchmarks: names, in the order in which they are played; each arm is played once on each.
+    """
+
+    def __init__(self, console: Console, benchmarks: Sequence[str]) -> None:
+        super().__init__(console)
+        self.benchmarks = list(benchmarks)
+        self._played: dict[str, int] = {}
+        self._bar: TaskID | None = self.bars.add_task("loading", total=None, figures="")
+        self._since = time.monotonic()
+
+    def told(self, stage: str, done: int, of: int) -> None:
+        """See `pilotfish.evaluate.bench.Progress`."""
+        name = f"{self._benchmark(stage)}{stage}"
+        if self._bar is None:
+            self._bar = self.bars.add_task(name, total=of, figures="")
+        spent = time.monotonic() - self._since
+        left = f"  {duration(spent / done * (of - done))} left" if done < of else ""
+        self.bars.update(self._bar, description=name, total=of, completed=done, figures=f"{done}/{of}{left}")
+        if done == of:
+            self._ended(stage, name, of, spent)
+
+    def _ended(self, stage: str, name: str, tasks: int, spent: float) -> None:
+        if self._bar is not None:
+            self.bars.remove_task(self._bar)
+        self.note(f"{name}: {tasks} tasks, {duration(spent)}")
+        self._played[stage] = self._played.get(stage, 0) + 1
+        self._bar, self._since = None, time.monotonic()
+
+    def _benchmark(self, stage: str) -> str:
+        turn = self._played.get(stage, 0)
+        return f"{self.benchmarks[turn]}: " if turn < len(self.benchmarks) else ""

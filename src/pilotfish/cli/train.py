@@ -1,0 +1,51 @@
+"""`pilotfish train RECIPE`: train the trainee of a recipe, with progress; or go on with a run that was cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pilotfish.cli.console import err, out
+from pilotfish.cli.errors import one_line
+from pilotfish.cli.options import RunFolder, Setting, Traceback, open_recipe
+
+if TYPE_CHECKING:
+    from pilotfish.run import Run
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe, or the folder of a run to go on with.")],
+    run: RunFolder = None,
+    set: Setting = None,
+    traceback: Traceback = False,
+) -> None:
+    """Train a recipe's trainee. A killed run goes on where its record ends."""
+    folder = run or recipe
+    with one_line(traceback, interrupted=lambda: f"stopped; to go on: pilotfish train {folder}"):
+        wanted, folder = open_recipe(recipe, run, set)
+        from pilotfish.cli.progress import Training, quieten
+
+        quieten()
+        with Training(err(), f"loading {wanted.trainee or 'the team'}") as progress:
+            from pilotfish.train.main import train as train_recipe
+
+            done = train_recipe(wanted, folder, told=progress.told)
+        for line in summary(done):
+            out().print(line, soft_wrap=True)
+
+
+def summary(run: Run) -> list[str]:
+    """What a finished training came to: before and after on the holdout, and what to do next."""
+    best = run.state("best").get("step")
+    found = {row["step"]: row["holdout/accuracy"] for row in run.logged() if row.get("kind") == "holdout"}
+    lines = []
+    if 0 in found and best in found:
+        tasks = run.recipe.tasks.holdout if run.recipe.tasks else 0
+        lines.append(f"holdout    {found[0]:.3f} before, {found[best]:.3f} at step {best}, the best ({tasks} tasks)")
+    if run.best.exists():
+        lines.append(f"weights    {run.best}" + (f" (step {best})" if best is not None else ""))
+    if run.recipe.evaluate.benchmarks:
+        lines.append(f"next       pilotfish eval {run.folder}")
+    return lines
