@@ -4,7 +4,8 @@
 
 Four figures:
 - `episodes_over_ideal`: wall time of hint episodes (two calls each, all started together) through the `openai` engine
-  against a loopback server that answers after `latency` seconds, over calls x latency / at-once.
+  against a loopback server that answers after `latency` seconds, over calls x latency / at-once. The same calls by the
+  engine alone are timed first: they open the connections, and show what is the engine's and the machine's part.
 - `critic_frozen_calls`: drafts and answers of a critic group of 8, over the 16 that rows without sharing would ask.
 - `episodes_in_flight_mb`: peak memory of a process in which 10,000 hint episodes wait for an answer at once, then end.
 - `ask_from_journal_us`: microseconds of one `room.ask` that the journal answers.
@@ -54,24 +55,38 @@ def team(engine: Engine) -> Team:
 
 async def hints(engine: Engine, journal: Journal, episodes: int) -> None:
     """Play hint episodes, all started together, each of a group of its own."""
-    plays = (play(TASK, hint, team(engine), journal, Scopes(f"bench/{n}"), judge=judge) for n in range(episodes))
+    pair = team(engine)
+    plays = (play(TASK, hint, pair, journal, Scopes(f"bench/{n}"), judge=judge) for n in range(episodes))
     await asyncio.gather(*plays)
 
 
+async def pairs(engine: Engine, episodes: int) -> None:
+    """The same calls without episodes: what the engine and the server cost by themselves."""
+    prompts = hint.defaults()["prompts"]
+
+    async def pair(number: int) -> None:
+        advice = await engine.complete(prompts.advise(TASK), MEMBERS["collaborator"].sampling, number)
+        await engine.complete(prompts.solve(TASK, hint=advice.text), MEMBERS["actor"].sampling, number)
+
+    await asyncio.gather(*(pair(number) for number in range(episodes)))
+
+
 async def over_ideal(journal: Journal, args: argparse.Namespace) -> None:
-    with started(args.latency) as base_url:
-        engine = OpenAIEngine(model="bench", base_url=base_url, concurrency=args.at_once)
-        wall, processor = time.perf_counter(), time.process_time()
-        await hints(engine, journal, args.episodes)
-        wall, processor = time.perf_counter() - wall, time.process_time() - processor
-        await engine.close()
     calls = 2 * args.episodes
     ideal = calls * args.latency / args.at_once
     waves = math.ceil(calls / args.at_once) * args.latency
-    print(
-        f"{calls} calls, {args.at_once} at once, {args.latency:g} s each: {wall:.2f} s; ideal {ideal:.2f} s "
-        f"({waves:.2f} s in whole waves); {processor / calls * 1e3:.2f} ms of processor time a call"
-    )
+    print(f"{calls} calls, {args.at_once} at once, {args.latency:g} s each: ideal {ideal:.2f} s, {waves:.2f} in waves")
+    with started(args.latency) as base_url:
+        engine = OpenAIEngine(model="bench", base_url=base_url, concurrency=args.at_once)
+        for name, work in [
+            ("engine alone", pairs(engine, args.episodes)),
+            ("episodes", hints(engine, journal, args.episodes)),
+        ]:
+            wall, processor = time.perf_counter(), time.process_time()
+            await work
+            wall, processor = time.perf_counter() - wall, time.process_time() - processor
+            print(f"{name:<12} {wall:6.2f} s, {processor / calls * 1e3:.2f} ms of processor time a call")
+        await engine.close()
     print(f"ratio episodes_over_ideal {wall / ideal:.3f}")
 
 

@@ -149,6 +149,24 @@ def test_an_answer_ends_at_its_stop_token_its_stop_function_or_its_length(make: 
     assert again == whole
 
 
+def test_the_models_own_generation_settings_change_nothing(make: Make) -> None:
+    calls = requests(20)
+    for call in calls:
+        call["stop_ids"] = ()
+    plain = asyncio.run(play(make(), calls))
+    model, end = tiny_model(0), next(answer for answer in plain if len(answer.token_ids) > 5).token_ids[3]
+    model.generation_config.update(
+        eos_token_id=end, repetition_penalty=1.5, top_k=3, temperature=0.1, do_sample=True, min_length=60
+    )
+    engine = make(model)
+    found = asyncio.run(play(engine, calls))
+    asyncio.run(engine.close())
+    for answer, expected in zip(found, plain, strict=True):
+        assert answer.token_ids == expected.token_ids
+        assert answer.logprobs == pytest.approx(expected.logprobs, abs=1e-5)
+    assert model.generation_config.repetition_penalty == 1.5
+
+
 def test_a_short_answer_does_not_wait_for_a_long_one(make: Make) -> None:
     order: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Verification: the cases written for this project, the gathered ones where they are at hand, and the policies behind them."""
+"""Verification: the cases written here, the gathered ones where they are at hand, and the policies behind them."""
 
 from __future__ import annotations
 
@@ -141,7 +141,11 @@ def test_a_text_contains_the_gold_answer_as_a_whole_token_only(
 def test_a_number_equals_itself_in_every_spelling_and_its_neighbour_in_none(number: int, divisor: int) -> None:
     task = Task("t", "", f"{number}/{divisor}")
     sign = "-" if number < 0 else ""
-    spellings = (f"\\frac{{{number}}}{{{divisor}}}", f"{sign}\\dfrac{{{abs(number)}}}{{{divisor}}}", f"{number}/{divisor}")
+    spellings = (
+        f"\\frac{{{number}}}{{{divisor}}}",
+        f"{sign}\\dfrac{{{abs(number)}}}{{{divisor}}}",
+        f"{number}/{divisor}",
+    )
     assert all(judge(task, f"\\boxed{{{spelling}}}").correct for spelling in spellings)
     assert judge(task, f"\\boxed{{\\frac{{{number + 1}}}{{{divisor}}}}}").correct is False
     assert judge(Task("t", "", str(number)), f"The answer is {number:,}.").correct

@@ -68,7 +68,10 @@ def test_thinking_that_never_ends_holds_no_answer() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text(alphabet="\\boxed{}$()[]<answer>/is :.,\n\x00*#答案为12 ", max_size=200), st.sampled_from(["free", "answer_tag"]))
+@given(
+    st.text(alphabet="\\boxed{}$()[]<answer>/is :.,\n\x00*#答案为12 ", max_size=200),
+    st.sampled_from(["free", "answer_tag"]),
+)
 def test_every_reply_is_read_without_an_error(text: str, form: str) -> None:
     found = extract_answer(text, form)
     assert (found.answer is None) == bool(found.why)
@@ -78,7 +81,8 @@ HOSTILE = [
     "(" * 50_000 + ")" * 50_000, "[" * 100_000, "{" * 100_000, "\\frac{" * 16_000, "$" * 100_000, "\\boxed{" * 14_000,
     "\x00" * 100_000, "\\[" * 50_000, "answer is " * 10_000, "1," * 50_000, "9" * 100_000, "**" * 50_000,
     "<answer>" * 12_000, "\\begin{pmatrix}" * 6_000, "boxed " * 16_000, "\\boxed{1} and " * 7_000, "\n" * 100_000,
-    "boxed" + " " * 100_000, "\\boxed{1}" + " and" * 19 + "x\\boxed{2}", "-" * 1_900, "1/" * 900, "a_" * 900, "^" * 1_900,
+    "boxed" + " " * 100_000, "\\boxed{1}" + " and" * 19 + "x\\boxed{2}",
+    "-" * 1_900, "1/" * 900, "a_" * 900, "^" * 1_900,
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from pilotfish.task import Task
-from pilotfish.verify import VerifierPool, verify_rows
+from pilotfish.verify import VerifierPool
 
 LIMIT = 1.5
 FREEZE = "\\boxed{9^{9^9}}"
@@ -175,7 +175,10 @@ def test_workers_end_when_their_parent_is_killed() -> None:
 def test_reasoning_gym_is_judged_in_a_worker(pool: VerifierPool) -> None:
     entry = {"question": "", "answer": "7", "metadata": {"pair": (1, 2)}}
     task = Task("t", "", "7", verifier="reasoning_gym", meta={"dataset": "chain_sum", "entry": entry})
-    assert [verdict.correct for verdict in pool.judge_all([(task, "\\boxed{7}"), (task, "\\boxed{8}")])] == [True, False]
+    assert [verdict.correct for verdict in pool.judge_all([(task, "\\boxed{7}"), (task, "\\boxed{8}")])] == [
+        True,
+        False,
+    ]
 
 
 def test_two_answers_are_compared_in_a_worker(pool: VerifierPool) -> None:
@@ -183,19 +186,16 @@ def test_two_answers_are_compared_in_a_worker(pool: VerifierPool) -> None:
     assert not asyncio.run(pool.equivalent("x^2-1", "(x-1)^2"))
 
 
-def test_rows_get_correct_extracted_and_why_in_order(pool: VerifierPool) -> None:
-    rows = [
-        {"gold": "42", "pred": "The answer is 42."},
-        {"gold": 42, "pred": 43},
-        {"gold": "", "pred": "42"},
-        {"pred": "42"},
-        {"gold": "x^2-1", "pred": "\\boxed{(x-1)(x+1)}"},
-        {"gold": "40", "pred": "40%", "question": "What percent is it?"},
-    ]
-    found = list(verify_rows(rows, "maths", pool=pool))
-    assert [row["correct"] for row in found] == [True, False, None, None, True, True]
-    assert found[0] == {"correct": True, "extracted": "42", "why": ""}
-    assert found[2]["why"] == "the gold answer is empty"
+def test_a_job_that_cannot_be_sent_gets_no_verdict(pool: VerifierPool) -> None:
+    unsendable = Task("t", "", "7", verifier="reasoning_gym", meta={"dataset": "chain_sum", "entry": {"f": lambda: 7}})
+    assert pool.submit(unsendable, "7").result().reward is None
+    assert pool.submit(*algebra(3)).result().correct
+
+
+@pytest.mark.parametrize("verifier", ["maths", "reasoning_gym"])
+def test_an_unknown_form_is_refused_before_it_is_queued(pool: VerifierPool, verifier: str) -> None:
+    with pytest.raises(ValueError, match="'json' is not one of free, answer_tag"):
+        pool.submit(Task("t", "", "7", verifier=verifier), "7", "json")
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pilotfish.source import TaskSource
 from pilotfish.team import Member, Price, Sampling
 from pilotfish.topology import Topology, find
-from pilotfish.train.profile import TrainConfig
+from pilotfish.train.profile import SftConfig, TrainConfig
 
 
 class RecipeError(Exception):
@@ -160,14 +160,21 @@ class Recipe(Model):
     team: dict[str, MemberConfig]
     """The seats, by the names that the topology uses."""
     topology: TopologyConfig
-    train: TrainConfig = TrainConfig()
-    """How the trainee learns."""
+    train: TrainConfig | SftConfig = TrainConfig()
+    """How the trainee learns: `method: grpo` (the default) or `method: sft`."""
     evaluate: EvaluateConfig = EvaluateConfig()
 
     @field_validator("topology", mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _method(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return SftConfig.model_validate(value) if value.get("method") == "sft" else TrainConfig.model_validate(value)
 
     @model_validator(mode="after")
     def _one_trainee(self) -> Recipe:
@@ -187,7 +194,7 @@ class Recipe(Model):
 
     def _member(self, name: str, config: MemberConfig, training: bool) -> Member:
         sampling = config.sampling
-        if training and config.train:
+        if training and config.train and isinstance(self.train, TrainConfig):
             sampling = sampling.model_copy(update={"temperature": self.train.temperature, "top_p": 1.0})
         return Member(name, config.model, bool(config.train), sampling, config.price)
 

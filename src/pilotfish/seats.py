@@ -49,7 +49,7 @@ class Seats:
             member = self.recipe.team[self.recipe.trainee or ""]
             dtype = "float32" if member.train == "full" else member.dtype
             self._trainee = load(
-                resolve(member.model),
+                member.model,
                 revision=member.revision,
                 dtype=dtype,
                 device=member.device,
@@ -98,22 +98,13 @@ class Seats:
             model, tokenizer = self.trainee()
             return self._leased(member, TransformersEngine(shared_copy(model), tokenizer))
         engine = TransformersEngine.load(
-            resolve(member.model),
+            member.model,
             revision=member.revision,
             dtype=member.dtype,
             device=member.device,
             trust_remote_code=member.trust_remote_code,
         )
         return self._leased(member, engine)
-
-
-def resolve(model: str) -> str:
-    """A model's name as a path or hub name: `smollm2` is the embedded one."""
-    if model != "smollm2":
-        return model
-    from pilotfish.engine.embedded import embedded
-
-    return str(embedded())
 
 
 def _deployment(member: MemberConfig) -> tuple[Any, ...]:
@@ -137,7 +128,7 @@ def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
 
     # Merged in float32 and rounded once, as the policy's generation copy was while it learned.
     model, tokenizer = load(
-        resolve(member.model),
+        member.model,
         revision=member.revision,
         dtype="float32",
         device=member.device,

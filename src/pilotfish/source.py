@@ -108,8 +108,9 @@ class TaskSource(BaseModel):
 
     @model_validator(mode="after")
     def _only_what_applies(self) -> TaskSource:
+        usual = {name: field.get_default(call_default_factory=True) for name, field in type(self).model_fields.items()}
         for name in sorted(self.model_fields_set & MEANT_FOR.keys()):
-            if self.kind not in MEANT_FOR[name] and getattr(self, name) is not None:
+            if self.kind not in MEANT_FOR[name] and getattr(self, name) not in (None, usual[name]):
                 kinds = " and ".join(MEANT_FOR[name])
                 raise ValueError(f"{self.source}: {name} is for {kinds} sources only{INSTEAD.get(name, '')}")
         return self

@@ -22,8 +22,7 @@ from pilotfish.cli.tasks import tasks
 from pilotfish.cli.train import train
 from pilotfish.cli.verify import verify
 
-# typer carries click inside since 0.20 and depended on it before: its own BadParameter leads to either.
-USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+# Older releases of typer depend on click, newer ones carry it inside: BadParameter leads to the errors of either.
 CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
@@ -33,15 +32,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
-for name, command in {
-    "train": train,
-    "eval": evaluate,
-    "verify": verify,
-    "estimate": estimate,
-    "doctor": doctor,
-    "tasks": tasks,
-}.items():
-    app.command(name)(command)
+app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("verify")(verify)
+app.command("estimate")(estimate)
+app.command("doctor")(doctor)
+app.command("tasks")(tasks)
 
 
 def _version(asked: bool) -> None:
@@ -55,7 +51,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _pilotfish(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Train one small language model to make a team of frozen models better."""
 
@@ -84,12 +82,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _misused(error: Any) -> int:
-    path = error.ctx.command_path if isinstance(error, USAGE_ERROR) and getattr(error, "ctx", None) else "pilotfish"
-    say_error(f"{' '.join(error.format_message().split())}; see {path} --help")
+    context = getattr(error, "ctx", None)
+    say_error(f"{error.format_message().rstrip('.')}; see {context.command_path if context else 'pilotfish'} --help")
     return 2
 
 
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any, **named: Any
+) -> None:
     """Pilotfish's own warnings as one line; what libraries have to say to developers is left out."""
     if category is UserWarning and "pilotfish" in filename:
         say_error(f"warning: {message}")

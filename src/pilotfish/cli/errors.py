@@ -1,4 +1,4 @@
-"""Errors that a user can mend become one line on standard error and exit code 2; faults of Pilotfish keep their traceback."""
+"""Errors that a user can mend become a line on standard error and exit code 2; faults of Pilotfish stay tracebacks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def one_line(show_traceback: bool, *, interrupted: Callable[[], str] = lambda: "
     try:
         yield
     except KeyboardInterrupt:
-        say_error(f"\n{interrupted()}")
+        say_error(interrupted())
         raise typer.Exit(130) from None
     except BrokenPipeError:
         # Whoever read the output has gone; the interpreter must not fail once more as it flushes.

@@ -1,4 +1,4 @@
-"""`pilotfish eval RUN`: play every arm of a recipe on its benchmarks, and print what each was worth and what it cost."""
+"""`pilotfish eval RUN`: play every arm on its benchmarks, and print what each was worth and what it cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ def evaluate(
     set: Setting = None,
     traceback: Traceback = False,
 ) -> None:
-    """Measure a run: the team trained and untrained, the baselines, the controls. What is recorded is not asked again."""
+    """Measure a run against its baselines.
+
+    Plays the team trained and untrained, the baselines and the controls on each benchmark; what is recorded is not
+    asked again. Tables are printed and written into the run's folder.
+    """
     with one_line(traceback, interrupted=lambda: "stopped; the same command goes on: what was answered is recorded"):
         recipe, folder = open_recipe(run_or_recipe, run, set)
         from pilotfish.cli.progress import Evaluation, quieten
@@ -38,7 +42,12 @@ def evaluate(
         for result in results:
             out().print(f"\n{result.benchmark}", style="bold")
             out().print(render_rich(result.rows))
-        written = ["results.md", "results.json", *(f"results-{result.benchmark}.csv" for result in results), *_plot(opened)]
+        written = [
+            "results.md",
+            "results.json",
+            *(f"results-{result.benchmark}.csv" for result in results),
+            *_plot(opened),
+        ]
         out().print(f"in {folder}: {', '.join(written)}", soft_wrap=True)
 
 

@@ -31,7 +31,7 @@ def settings(given: Sequence[str] | None, option: str = "--set") -> dict[str, st
     for text in given or ():
         field, equals, value = text.partition("=")
         if not equals or not field.strip():
-            raise RecipeError(f"{option} {text}: no field and value in it; write {option} team.actor.model=smollm2")
+            raise RecipeError(f"{option} {text}: no field with a value; write {option} FIELD=VALUE")
         parsed[field.strip()] = value
     return parsed
 

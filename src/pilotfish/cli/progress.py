@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
@@ -20,7 +21,7 @@ def quieten() -> None:
         from transformers.utils.logging import disable_progress_bar
     except ImportError:
         return
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def duration(seconds: float) -> str:
@@ -46,13 +47,14 @@ class _Live:
             console=console,
             expand=True,
             disable=not self.live,
+            transient=True,
         )
 
     def note(self, line: str) -> None:
         """A line that stays."""
         self.console.print(line, soft_wrap=True)
 
-    def __enter__(self):  # type: ignore[no-untyped-def]
+    def __enter__(self) -> Self:
         self.bars.start()
         return self
 
@@ -111,7 +113,7 @@ class Training(_Live):
             self._first = step, time.monotonic()
 
     def _left(self, step: int) -> str:
-        if self._first is None or not self.total or step <= self._first[0]:
+        if self._first is None or not self.total or not self._first[0] < step < self.total:
             return ""
         begun, since = self._first
         return f"{duration((time.monotonic() - since) / (step - begun) * (self.total - step))} left"

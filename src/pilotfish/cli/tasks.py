@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +19,7 @@ from pilotfish.cli.errors import one_line
 from pilotfish.cli.options import Setting, Traceback, settings
 
 if TYPE_CHECKING:
+    from pilotfish.benchmarks import Benchmark
     from pilotfish.source import TaskSource
     from pilotfish.task import Task
 
@@ -25,13 +29,18 @@ SHOWN = 400
 
 def tasks(
     source: Annotated[
-        str | None, typer.Argument(help="A benchmark, gym:NAME, hf:OWNER/NAME, or a file. Lists the benchmarks if left out.")
+        str | None,
+        typer.Argument(help="A benchmark, gym:NAME, hf:OWNER/NAME, or a file. Lists the benchmarks if left out."),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many tasks to show.")] = 3,
     set: Setting = None,
     traceback: Traceback = False,
 ) -> None:
-    """List the benchmarks, or read a source: its first tasks, and how many there are by level and subject."""
+    """List benchmarks, or look into a source.
+
+    Every row of a source is checked; the first tasks are shown, then how many there are by level and subject. --set
+    gives the source's options: --set split=train --set levels=[4,5].
+    """
     with one_line(traceback):
         if source is None:
             out().print(benchmarks())
@@ -48,14 +57,15 @@ def tasks(
 def benchmarks() -> Table:
     """The built-in benchmarks."""
     from pilotfish.benchmarks import BENCHMARKS
-    from pilotfish.source import TaskSource
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for head, justify in (("name", "left"), ("tasks", "right"), ("judged by", "left"), ("place", "left"), ("licence", "left")):
-        table.add_column(head, justify=justify, overflow="fold", no_wrap=head in ("name", "judged by"))  # type: ignore[arg-type]
+    table.add_column("name", no_wrap=True)
+    table.add_column("tasks", justify="right", no_wrap=True)
+    table.add_column("judged by", no_wrap=True)
+    table.add_column("place and licence", overflow="fold")
     for name, known in BENCHMARKS.items():
-        place = _local_copy(TaskSource(source=name)) or f"hf:{known.hub}"
-        table.add_row(name, f"{known.size:,}", known.verifier, Text(place), Text(known.licence))
+        place = Text(_local_copy(known) or f"hf:{known.hub}").append(f"\n{known.licence}", style="dim")
+        table.add_row(name, f"{known.size:,}", known.verifier, place)
     return table
 
 
@@ -88,24 +98,24 @@ def source_of(source: str, given: dict[str, str]) -> TaskSource:
         parts = (
             f"{'.'.join(map(str, part['loc']))}: no such option; there are: {known}"
             if part["type"] == "extra_forbidden"
-            else f"{'.'.join(map(str, part['loc']))} {part['msg']}".strip().removeprefix("source ").removeprefix("Value error, ")
+            else f"{'.'.join(map(str, part['loc']))} {part['msg']}".strip()
+            .removeprefix("source ")
+            .removeprefix("Value error, ")
             for part in error.errors()
         )
         raise TaskError("; ".join(parts)) from error
 
 
-def task_lines(task: Task) -> Text:
+def task_lines(task: Task) -> Group:
     """A task as a reader wants it: id, question, options, gold answer."""
     question = printable(task.question.strip())
     shown = question if len(question) <= SHOWN else f"{question[:SHOWN].rstrip()} … ({len(question):,} characters)"
-    text = Text(printable(task.id), style="bold")
-    text.append("\n  " + shown.replace("\n", "\n  "), style="not bold")
-    for number, option in enumerate(task.choices):
-        text.append(f"\n  ({chr(ord('A') + number)}) {printable(option)}", style="not bold")
-    return text.append(f"\n  = {printable(task.answer)}\n", style="not bold green")
+    options = [f"({chr(ord('A') + number)}) {printable(option)}" for number, option in enumerate(task.choices)]
+    body = Text("\n".join([shown, *options])).append(f"\n= {printable(task.answer)}\n", style="green")
+    return Group(Text(printable(task.id), style="bold"), Padding(body, (0, 0, 0, 2)))
 
 
-def counts(found: list[Task]) -> Padding:
+def counts(found: list[Task]) -> Text:
     """How many tasks there are, by what tells them apart."""
     verifiers = Counter(task.verifier for task in found)
     lines = [f"{len(found):,} tasks, judged by {', '.join(verifiers)}"]
@@ -114,18 +124,14 @@ def counts(found: list[Task]) -> Padding:
         if by:
             shown = sorted(by.items()) if kind == "level" else by.most_common(20)
             more = f", and {len(by) - len(shown)} more" if len(by) > len(shown) else ""
-            lines.append(f"by {kind}: " + ", ".join(f"{printable(name)} {count:,}" for name, count in shown) + more)
-    return Padding(Text("\n".join(lines)), (0, 0))
+            lines.append(f"by {kind}: " + ", ".join(f"{printable(name)} ({count:,})" for name, count in shown) + more)
+    return Text("\n".join(lines))
 
 
-def _local_copy(spec: TaskSource) -> str | None:
+def _local_copy(known: Benchmark) -> str | None:
     """The file in $PILOTFISH_DATA that stands in for the hub, if there is one."""
-    import os
-    from pathlib import Path
-
     from pilotfish.source import DATA_VARIABLE
 
     folder = os.environ.get(DATA_VARIABLE)
-    known = spec.benchmark
-    found = known.local_file(Path(folder).expanduser(), known.split) if folder and known else None
+    found = known.local_file(Path(folder).expanduser(), known.split) if folder else None
     return str(found) if found else None

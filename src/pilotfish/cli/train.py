@@ -21,7 +21,10 @@ def train(
     set: Setting = None,
     traceback: Traceback = False,
 ) -> None:
-    """Train a recipe's trainee. A killed run goes on where its record ends."""
+    """Train a recipe's trainee.
+
+    A killed run goes on where its record ends: name its folder, or the recipe again.
+    """
     folder = run or recipe
     with one_line(traceback, interrupted=lambda: f"stopped; to go on: pilotfish train {folder}"):
         wanted, folder = open_recipe(recipe, run, set)

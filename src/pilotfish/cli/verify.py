@@ -11,11 +11,13 @@ import json
 import queue
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,12 +27,16 @@ from pilotfish.cli.options import Traceback
 
 if TYPE_CHECKING:
     from pilotfish.task import Task
-    from pilotfish.verify import Verdict
+    from pilotfish.verify import Verdict, VerifierPool
 
 AHEAD = 1024
 """Rows that may wait for their verdicts."""
 
 _Waiting = queue.Queue["Future[Verdict] | Exception | None"]
+
+
+class _BadInput(Exception):
+    """The rest of the input cannot be read."""
 
 
 class _BadRow(ValueError):
@@ -43,7 +49,10 @@ def verify(
     form: Annotated[str, typer.Option(help="Where the answer stands: free, or answer_tag.")] = "free",
     traceback: Traceback = False,
 ) -> None:
-    """Judge rows of {"gold", "pred"}: each gets "correct" (true, false, null), "extracted" and "why"."""
+    """Judge rows of {"gold", "pred"}.
+
+    Each gets a JSON row with "correct" (true, false, null), "extracted" and "why", in the order of the input.
+    """
     with one_line(traceback):
         _check(verifier, form)
         counts = {True: 0, False: 0, None: 0}
@@ -52,7 +61,9 @@ def verify(
                 counts[verdict.correct] += 1
                 _write({"correct": verdict.correct, "extracted": verdict.extracted, "why": verdict.why})
         if sys.stderr.isatty():
-            say_error(f"{sum(counts.values())} rows: {counts[True]} right, {counts[False]} wrong, {counts[None]} not judged")
+            say_error(
+                f"{sum(counts.values())} rows: {counts[True]} right, {counts[False]} wrong, {counts[None]} not judged"
+            )
 
 
 def verdicts(lines: Iterable[bytes], verifier: str, form: str = "free") -> Iterator[Verdict]:
@@ -62,36 +73,38 @@ def verdicts(lines: Iterable[bytes], verifier: str, form: str = "free") -> Itera
     waiting: _Waiting = queue.Queue(maxsize=AHEAD)
     with VerifierPool() as pool:
         # The reader is a thread of its own: a verdict must not wait for the next line of a slow input.
-        judge = lambda line, number: _submitted(line, number, lambda task, text: pool.submit(task, text, form), verifier)  # noqa: E731
+        judge = partial(_submitted, pool, verifier, form)
         threading.Thread(target=_read, args=(lines, waiting, judge), daemon=True, name="pilotfish-read").start()
         while (given := waiting.get()) is not None:
+            if isinstance(given, _BadInput):
+                raise ValueError(str(given))
             if isinstance(given, Exception):
                 raise given
             yield given.result()
 
 
-def _read(lines: Iterable[bytes], waiting: _Waiting, judge: Callable[[bytes, int], Future[Verdict]]) -> None:
+def _read(lines: Iterable[bytes], waiting: _Waiting, judge: Callable[[int, bytes], Future[Verdict]]) -> None:
+    number = 0
     try:
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                waiting.put(judge(line, number))
+                waiting.put(judge(number, line))
         waiting.put(None)
+    except (OSError, EOFError, zlib.error) as error:
+        waiting.put(_BadInput(f"the input is damaged or unreadable after line {number} ({error})"))
     except Exception as error:  # raised again where the verdicts are taken
         waiting.put(error)
 
 
-def _submitted(
-    line: bytes, number: int, submit: Callable[[Task, str], Future[Verdict]], verifier: str
-) -> Future[Verdict]:
+def _submitted(pool: VerifierPool, verifier: str, form: str, number: int, line: bytes) -> Future[Verdict]:
     from pilotfish.verify import Verdict
 
     try:
-        task, text = _row(line, verifier)
-    except _BadRow as error:
+        return pool.submit(*_row(line, verifier), form)
+    except ValueError as error:  # _BadRow, or a field that the verifier cannot read
         refused: Future[Verdict] = Future()
         refused.set_result(Verdict(None, why=f"line {number}: {error}"))
         return refused
-    return submit(task, text)
 
 
 def _row(line: bytes, verifier: str) -> tuple[Task, str]:
@@ -139,12 +152,13 @@ def _write(row: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _lines(file: Path) -> Iterator[IO[bytes]]:
+def _lines(file: Path) -> Iterator[Iterable[bytes]]:
     if str(file) == "-":
-        yield sys.stdin.buffer
+        # Not sys.stdin's own buffer: at exit the interpreter closes that one, and fails where a thread is reading it.
+        with open(sys.stdin.fileno(), "rb", closefd=False) as opened:
+            yield opened
         return
-    opened: IO[bytes] = gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")  # type: ignore[assignment]
-    with opened:
+    with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw as opened:
         yield opened
 
 

@@ -93,7 +93,7 @@ class BatchTokens:
         # transformers renamed this argument between the versions that are supported.
         self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
         self._vocabulary, self._window = limits(model, window)
-        self._rows, self._padded, self._gather = rows, padded_tokens, gather_seconds
+        self._rows, self._padded, self._gather_seconds = rows, padded_tokens, gather_seconds
         self._queue: queue.SimpleQueue[_Row | None] = queue.SimpleQueue()
         self._gate = Gate()
         self._running: list[_Row] = []
@@ -121,6 +121,8 @@ class BatchTokens:
             answer: asyncio.Future[TokenAnswer] = asyncio.get_running_loop().create_future()
             row = _Row(tuple(token_ids), max_new_tokens, temperature, seed, top_p, frozenset(stop_ids), stop, answer)
             self._queue.put(row)
+            if self._closed:
+                row.fail(CallFailed("the engine was closed before this call was answered"))
             try:
                 return await answer
             finally:
@@ -151,32 +153,32 @@ class BatchTokens:
 
     def _serve(self) -> None:
         waiting: list[_Row] = []
-        while self._take(waiting):
-            batch = self._running = _pick(waiting, self._rows, self._padded)
-            waiting = [row for row in waiting if row not in batch]
-            try:
-                with _CPU_TURN if self._model.device.type == "cpu" else nullcontext(), torch.no_grad():
-                    self._decode(batch)
-            except Exception as error:
-                for row in batch:
-                    row.fail(CallFailed(f"the batch of {len(batch)} rows failed: {error!r}"))
+        while not self._closed:
+            if not waiting and (first := self._queue.get()) is not None:
+                waiting.append(first)
+            # Who has the turn takes what came while it waited for it.
+            with _CPU_TURN if self._model.device.type == "cpu" else nullcontext(), torch.no_grad():
+                self._gather(waiting)
+                if waiting:
+                    self._running = _pick(waiting, self._rows, self._padded)
+                    waiting = [row for row in waiting if row not in self._running]
+                    self._try(self._running)
         for row in waiting:
             row.fail(CallFailed("the engine was closed before this call was answered"))
 
-    def _take(self, waiting: list[_Row]) -> bool:
-        """Fill `waiting` with what has come; False when the engine is closed."""
-        while not waiting:
-            arrived: _Row | None = self._queue.get()
-            if arrived is None:
-                return False
-            waiting.append(arrived)
-            time.sleep(self._gather)
-            while not self._queue.empty():
-                if (arrived := self._queue.get()) is None:
-                    return False
+    def _gather(self, waiting: list[_Row]) -> None:
+        time.sleep(self._gather_seconds)
+        while not self._queue.empty():
+            if (arrived := self._queue.get()) is not None:
                 waiting.append(arrived)
-            waiting[:] = [row for row in waiting if not row.over]
-        return True
+        waiting[:] = [row for row in waiting if not row.over]
+
+    def _try(self, rows: list[_Row]) -> None:
+        try:
+            self._decode(rows)
+        except Exception as error:
+            for row in rows:
+                row.fail(CallFailed(f"the batch of {len(rows)} rows failed: {error!r}"))
 
     def _decode(self, rows: list[_Row]) -> None:
         device = self._model.device
@@ -196,16 +198,11 @@ class BatchTokens:
 
     def _generate(self, ids: Tensor, mask: Tensor, cache: DynamicCache | None, step: _Step, new_tokens: int) -> Tensor:
         """Run `generate()` until `step` ends it; the ids with what was drawn."""
-        settings: Any = GenerationConfig(do_sample=False, max_new_tokens=new_tokens, pad_token_id=0)  # type: ignore[no-untyped-call]
+        settings = {"max_new_tokens": new_tokens, "return_dict_in_generate": True}
         known: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
-        drawn: Tensor = self._model.generate(
-            ids,
-            attention_mask=mask,
-            generation_config=settings,
-            logits_processor=LogitsProcessorList([step.logits]),
-            stopping_criteria=StoppingCriteriaList([step.ended]),
-            **known,
-        )
+        known["logits_processor"] = LogitsProcessorList([step.logits])
+        known["stopping_criteria"] = StoppingCriteriaList([step.ended])
+        drawn: Tensor = bare_generate(self._model, ids, mask, settings, **known).sequences
         return drawn
 
     def _read_prompts(self, rows: list[_Row], width: int) -> DynamicCache | None:
@@ -225,6 +222,17 @@ class BatchTokens:
             self._model.base_model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, **known)
             cache.batch_select_indices(torch.tensor([unique[row.prompt] for row in rows], device=device))
         return cache
+
+
+def bare_generate(model: Any, ids: Tensor, mask: Tensor, settings: dict[str, Any], **options: Any) -> Any:
+    """Greedy `generate()` without the model's own generation settings (a repetition penalty, end tokens, …)."""
+    own = model.generation_config
+    model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+    try:
+        bare: Any = GenerationConfig(do_sample=False, pad_token_id=0, **settings)  # type: ignore[no-untyped-call]
+        return model.generate(ids, attention_mask=mask, generation_config=bare, **options)
+    finally:
+        model.generation_config = own
 
 
 class _Step:

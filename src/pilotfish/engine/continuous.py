@@ -26,6 +26,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
 
 from pilotfish.engine.base import CallFailed, Refused
+from pilotfish.engine.batches import bare_generate
 from pilotfish.engine.draw import draw, fraction
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
@@ -143,11 +144,6 @@ class ContinuousTokens:
             torch.set_rng_state(rng)
         atexit.register(self._shut)
 
-    @property
-    def flash(self) -> bool:
-        """Whether it runs on FlashAttention; without it, it is not faster than `generate()`."""
-        return "flash" in str(self._model.config._attn_implementation)
-
     def _start(self, rows: int, memory: float, cache_tokens: int | None, page: int) -> None:
         known = ContinuousBatchingConfig.__dataclass_fields__
         on_gpu = self._model.device.type == "cuda"
@@ -169,6 +165,8 @@ class ContinuousTokens:
             continuous_batching_config=ContinuousBatchingConfig(**{k: v for k, v in wanted.items() if k in known}),
         )
         manager = self._manager
+        if on_gpu and "flash" not in str(self._model.config._attn_implementation):
+            raise RuntimeError("there is no FlashAttention, and without it `generate()` is as fast")
         self._add_columns(manager.logit_processor)
         manager.batch_processor = manager._create_batch_processor()
         manager.batch_processor.model_runner._sample = self._sample
@@ -312,15 +310,9 @@ def _greedy_reference(model: Any, vocabulary: int, length: int) -> tuple[list[in
     """
     prompt = [fraction(1, i) % vocabulary for i in range(length)]
     ids = torch.tensor([prompt], device=model.device)
-    settings: Any = GenerationConfig(  # type: ignore[no-untyped-call]
-        max_new_tokens=_CHECK_TOKENS,
-        do_sample=False,
-        pad_token_id=0,
-        output_logits=True,
-        return_dict_in_generate=True,
-    )
+    settings = {"max_new_tokens": _CHECK_TOKENS, "output_logits": True, "return_dict_in_generate": True}
     with torch.no_grad():
-        found: Any = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
+        found = bare_generate(model, ids, torch.ones_like(ids), settings)
     return prompt, found.sequences[0, length:].tolist(), torch.stack(found.logits)[:, 0].float().log_softmax(-1)
 
 

@@ -280,7 +280,7 @@ def plain_copy(
     stands = {weight: weight_of(weight) for weight in kept.values()}
     memo: dict[int, Any] = {id(weight): weight for weight in base.parameters()}
     memo |= {id(weight): copied for weight, copied in stands.items()}
-    twin = copy.deepcopy(base, memo)
+    twin: Any = copy.deepcopy(base, memo)
     _strip(twin)
     twin.eval()
     return twin, stands

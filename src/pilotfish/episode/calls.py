@@ -135,15 +135,15 @@ class Live:
 
     async def _ask(self, engine: Engine, unanswered: Turn) -> Turn:
         seed = int(digest(self.scopes.seed, unanswered.key)[:15], 16)
-        turn = replace(unanswered, started=time.time())
+        started = time.time()
         try:
-            completion = await engine.complete(turn.messages, turn.sampling, seed)
+            said = await engine.complete(unanswered.messages, unanswered.sampling, seed)
         except CallFailed as error:
-            return replace(turn, error=str(error), attempts=error.attempts)
+            return replace(unanswered, started=started, error=str(error), attempts=error.attempts)
         except Refused as error:
-            raise Refused(f"{turn.member}: {error}") from error
-        attempts, completion = completion.attempts, replace(completion, attempts=())
-        return replace(turn, outcome="answered", completion=completion, attempts=attempts)
+            raise Refused(f"{unanswered.member}: {error}") from error
+        done = replace(said, attempts=()) if said.attempts else said
+        return replace(unanswered, started=started, outcome="answered", completion=done, attempts=said.attempts)
 
 
 class Strict:

@@ -37,6 +37,9 @@ CREATE TABLE IF NOT EXISTS episodes (
   id TEXT PRIMARY KEY, task TEXT, topology TEXT, scope TEXT, trainee TEXT, reward REAL, record TEXT, finished REAL);
 """
 
+MARKS = ",".join("?" * len(rows.TURN_COLUMNS.split(",")))
+INSERT_TURN = f"INSERT OR REPLACE INTO turns ({rows.TURN_COLUMNS}) VALUES ({MARKS})"
+
 
 class JournalError(Exception):
     """The journal cannot be read or written: the message names the file and the way out."""
@@ -71,8 +74,7 @@ class Journal:
 
     def record(self, turn: Turn) -> None:
         """Write a turn down; it is durable against a kill of the process when this returns."""
-        marks = ",".join("?" * len(rows.TURN_COLUMNS.split(",")))
-        self._write(f"INSERT OR REPLACE INTO turns ({rows.TURN_COLUMNS}) VALUES ({marks})", rows.of_turn(turn))
+        self._write(INSERT_TURN, rows.of_turn(turn))
 
     async def answer(
         self, key: str, ask: Callable[[], Awaitable[Turn]], *, again: Callable[[Turn], bool] = lambda turn: False

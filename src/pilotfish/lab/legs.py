@@ -18,10 +18,10 @@ NAME = "legs"
 GYM = "leg_counting"
 OPTIONS = {"min_animals": 2, "max_animals": 3, "min_instances": 1, "max_instances": 9}
 INSTRUCTION = "Work it out and end with: The answer is N."
-KNOWN = frozenset(
-    ["dog", "cat", "cow", "horse", "lion", "elephant", "giraffe", "tiger", "deer", "sheep", "chicken", "bird", "duck"]
-    + ["human", "insect", "ant", "bee", "butterfly", "beetle", "wasp", "snake", "spider"]
-)
+FOUR_LEGGED = {"dog", "cat", "cow", "horse", "lion", "elephant", "giraffe", "tiger", "deer", "sheep"}
+SIX_LEGGED = {"insect", "ant", "bee", "butterfly", "beetle", "wasp"}
+KNOWN = frozenset(FOUR_LEGGED | SIX_LEGGED | {"chicken", "bird", "duck", "human", "snake", "spider"})
+"""Animals whose legs the actor learns."""
 METHOD = (
     "Multiply each number by the legs of that animal, then add.",
     "Count carefully and add everything up.",

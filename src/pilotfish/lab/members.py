@@ -14,7 +14,7 @@ from typing import Any
 from pilotfish.lab import backward, legs
 from pilotfish.lab.row import Row
 
-SPLIT_SEEDS = {"train": 1_000_000, "test": 2_000_000}
+SPLIT_SEEDS = {"train": 1_000_000, "test": 3_000_000}
 SPLIT_SIZE = 2048
 """Most tasks of a split; no member is trained on any of these questions."""
 
@@ -56,24 +56,24 @@ def spelling_pool() -> tuple[str, ...]:
 
 FAMILIES = {
     "legs": Family(
-        "legs",
-        legs.GYM,
-        legs.OPTIONS,
-        legs.INSTRUCTION,
-        {"actor": legs.actor_row, "collaborator": legs.collaborator_row},
-        {"actor": 3, "collaborator": 1},
+        name="legs",
+        gym=legs.GYM,
+        options=legs.OPTIONS,
+        instruction=legs.INSTRUCTION,
+        writers={"actor": legs.actor_row, "collaborator": legs.collaborator_row},
+        shares={"actor": 3, "collaborator": 1},
     ),
     "backward": Family(
-        "backward",
-        backward.GYM,
-        backward.OPTIONS,
-        backward.INSTRUCTION,
-        {
+        name="backward",
+        gym=backward.GYM,
+        options=backward.OPTIONS,
+        instruction=backward.INSTRUCTION,
+        writers={
             "actor": lambda rng: backward.actor_row(rng, spelling_pool()),
             "collaborator": lambda rng: backward.collaborator_row(rng, spelling_pool()),
         },
-        # spelling tens of thousands of words takes far more rows than the legs of 37 animals
-        {"actor": 2, "collaborator": 3},
+        # To spell words never seen takes far more rows than the legs of 37 animals.
+        shares={"actor": 2, "collaborator": 3},
     ),
 }
 MEMBERS = ("actor", "collaborator")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig as PeftConfig
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
 
 from pilotfish.background import Background
 from pilotfish.engine.policy import PolicyEngine
@@ -25,7 +25,8 @@ from pilotfish.train.profile import TrainConfig
 from pilotfish.train.rollout import Rollout, RowId, diagnose
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 OnStep = Callable[[int], bool]
 """Called after each step with its number, from 1; True stops the training."""
@@ -57,6 +58,7 @@ def train(
             stops.
         on_log: called with the step's number and TRL's and our metrics.
     """
+    assert isinstance(recipe.train, TrainConfig)
     config = recipe.train
     total = steps(config, len(rows))
     lora = recipe.team[recipe.trainee or ""].lora
@@ -71,6 +73,8 @@ def train(
         rollout_func=lambda prompts, trainer: played(prompts, trainer),
         callbacks=[_Steps(config, lambda step: on_step(step, trainer, policy), on_log, clock)],
     )
+    trainer.remove_callback(PrinterCallback)  # it prints every log as a dict; on_log has them
+    trainer.remove_callback(PrinterCallback)
     _refuse_split_groups(config, trainer)
     policy = PolicyEngine(trainer.accelerator.unwrap_model(trainer.model), tokenizer)
     played = _Player(rollout(policy), policy, background, clock)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +16,23 @@ from pilotfish.background import Background
 from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal, Team
 from pilotfish.evaluate.arms import Arm, Field, words_of
+from pilotfish.overlap import Overlap
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run, cache_folder
 from pilotfish.seats import Seats
 from pilotfish.train.early_stop import EarlyStop
+from pilotfish.train.profile import SftConfig, TrainConfig
 from pilotfish.train.rollout import Rollout, RowId, leaks
 from pilotfish.verify import VerifierPool
 
 if TYPE_CHECKING:
-    from trl import GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     from pilotfish.engine.base import Engine
     from pilotfish.engine.policy import PolicyEngine
 
 Told = Callable[[str, int, Mapping[str, float]], None]
-"""Kind of news (`step`, `holdout`, `note: …`), step, figures."""
+"""Kind of news (`start` with the number of `steps`, `step`, `holdout`, `note: …`), step, figures."""
 
 
 def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step, figures: None) -> Run:
@@ -52,22 +54,32 @@ def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step,
     with Run(folder, recipe) as run:
         if run.state("finished"):
             told("note: this run is finished; nothing is done again", 0, {})
-        elif recipe.train.method == "sft":
-            _sft(recipe, run)
+        elif isinstance(recipe.train, SftConfig):
+            _sft(recipe, recipe.train, run)
         else:
-            _Training(recipe, run, told).all()
+            _Training(recipe, recipe.train, run, told).all()
         return run
 
 
-def _sft(recipe: Recipe, run: Run) -> None:
-    from pilotfish.lab import rows
-    from pilotfish.seats import resolve
+def _sft(recipe: Recipe, config: SftConfig, run: Run) -> None:
+    from pilotfish.engine.embedded import NAME, embedded
+    from pilotfish.lab.data import read_rows
     from pilotfish.train.sft import sft
 
-    config, member = recipe.train, recipe.team[_trainee(recipe)]
-    metrics = sft(resolve(member.model), rows(config.data or ""), run.best, seed=recipe.seed, config=config)
+    member = recipe.team[_trainee(recipe)]
+    metrics = sft(
+        str(embedded()) if member.model == NAME else member.model,
+        read_rows(config.data, config.steps * config.batch, recipe.seed),
+        run.best,
+        steps=config.steps,
+        lr=config.learning_rate,
+        batch=config.batch,
+        micro_batch=config.micro_batch,
+        lora=member.lora,
+        seed=recipe.seed,
+    )
     run.keep("best", {"step": metrics["steps"]})
-    run.keep("finished", metrics)
+    run.keep("finished", dict(metrics))
 
 
 def _trainee(recipe: Recipe) -> str:
@@ -79,9 +91,9 @@ def _trainee(recipe: Recipe) -> str:
 class _Training:
     """One GRPO run: what its parts share."""
 
-    def __init__(self, recipe: Recipe, run: Run, told: Told) -> None:
+    def __init__(self, recipe: Recipe, config: TrainConfig, run: Run, told: Told) -> None:
         self.recipe = recipe
-        self.config = recipe.train
+        self.config = config
         self.run = run
         self.told = told
         self.trainee = _trainee(recipe)
@@ -92,19 +104,23 @@ class _Training:
         self.journal = run.journal()
         self.kept = Journal(cache_folder() / "answers")
         self.pool = VerifierPool()
-        self.stop = EarlyStop(recipe.train.patience or sys.maxsize)
+        self.stop = EarlyStop(config.patience or sys.maxsize)
         self.stop.restore(run.state("early_stop").get("history", "[]"))
 
     def all(self) -> None:
-        from pilotfish.train.grpo import newest_checkpoint, train
+        from pilotfish.train.grpo import newest_checkpoint, steps, train
 
-        for repeat in self.tasks.repeats:
-            self.told(f"note: {repeat}", 0, {})
+        if self.tasks.repeats:
+            self.run.keep("overlap", {"repeats": [str(repeat) for repeat in self.tasks.repeats]})
+            self.told(f"note: {_listed(self.tasks.repeats)}", 0, {})
         try:
             model, tokenizer = self.seats.trainee()
             rows = [RowId(task.id, set=0, decision=self.config.decision) for task in self.tasks.train]
-            if (checkpoint := newest_checkpoint(self.run.checkpoints)) is not None:
-                self.told(f"note: going on from {checkpoint.name}", 0, {})
+            checkpoint, done = newest_checkpoint(self.run.checkpoints), 0
+            if checkpoint is not None:
+                done = int(checkpoint.name.rpartition("-")[2]) // self.config.updates_per_step
+                self.told(f"note: going on from step {done}", done, {})
+            self.told("start", done, {"steps": steps(self.config, len(rows))})
             train(
                 self.recipe,
                 rows,
@@ -189,3 +205,9 @@ class _Training:
         self.pool.close()
         self.journal.close()
         self.kept.close()
+
+
+def _listed(repeats: Sequence[Overlap]) -> str:
+    shown = "; ".join(str(repeat) for repeat in repeats[:5])
+    more = f"; and {len(repeats) - 5} more" if len(repeats) > 5 else ""
+    return f"training tasks that stand in a benchmark (all in overlap.json): {shown}{more}"

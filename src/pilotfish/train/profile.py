@@ -42,19 +42,36 @@ class RewardConfig(BaseModel):
     """Taken off in proportion to the trainee's tokens: this much at its token limit."""
 
 
-class TrainConfig(BaseModel):
-    """How the trainee learns. Fields left out come from the profile."""
+class SftConfig(BaseModel):
+    """Learning from worked solutions: how the lab makes its members."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    method: Literal["grpo", "sft"] = "grpo"
-    """`grpo` on the reward of the team's final answer; `sft` on worked solutions (the lab's recipes)."""
-    data: str | None = None
-    """For `sft`: what is learned, `lab:NAME` or a JSONL file of `{"messages": […]}` rows."""
+    method: Literal["sft"]
+    """Imitation of the last message of each row."""
+    data: str
+    """`lab:MEMBER`, `lab:MEMBER/FAMILY`, or a JSONL file of `{"messages": […]}` rows."""
+    steps: int = Field(default=200, ge=1)
+    """Optimizer updates."""
+    batch: int = Field(default=128, ge=1)
+    """Rows an update."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Rows in one forward and backward pass; `batch` when not given."""
+    learning_rate: float = Field(default=5e-4, gt=0)
+    """The highest; warmed up over 5 % of the steps, then down to 0 along a cosine."""
+
+
+class TrainConfig(BaseModel):
+    """How the trainee learns with GRPO. Fields left out come from the profile."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    method: Literal["grpo"] = "grpo"
+    """On the reward of the team's final answer."""
     profile: Literal["release", "paper"] = "release"
     loss: Literal["dapo", "grpo", "dr_grpo"] = "dapo"
-    """`dapo`: mean over all tokens of an update; `grpo`: mean over each row's tokens, then over rows; `dr_grpo`: sum over
-    tokens divided by rows x the token limit."""
+    """`dapo`: mean over all tokens of an update; `grpo`: mean over each row's tokens, then over rows; `dr_grpo`: sum
+    over tokens divided by rows x the token limit."""
     clip_low: float = Field(default=0.2, gt=0)
     clip_high: float = Field(default=0.28, gt=0)
     """The ratio of new to old probability is clipped to [1 - clip_low, 1 + clip_high]."""
@@ -116,8 +133,6 @@ class TrainConfig(BaseModel):
                 f"group_size x tasks_per_step = {rows} rows a step do not divide into updates_per_step = "
                 f"{self.updates_per_step} x micro_batch = {self.micro_batch}; change one of the four"
             )
-        if self.method == "sft" and not self.data:
-            raise ValueError("method sft needs data: `lab:NAME` or a JSONL file")
         return self
 
     @property

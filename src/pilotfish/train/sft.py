@@ -1,7 +1,7 @@
 """Supervised fine-tuning of a member on rows of chat, through TRL's SFTTrainer; the loss is on the last answer only.
 
     from pilotfish.lab import rows
-    sft("HuggingFaceTB/SmolLM2-135M-Instruct", rows("actor", 28_160, seed=1), "runs/lab-actor/best", steps=220)
+    sft("HuggingFaceTB/SmolLM2-135M-Instruct", rows("actor", 25_600, seed=1), "runs/lab-actor/best", steps=200)
 
 The folder it writes loads like any Hugging Face model. Beside the weights it keeps `data.jsonl` (the rows as given)
 and `sft.json` (every setting and the metrics).
@@ -19,7 +19,7 @@ import torch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-    from trl import SFTConfig
+    from trl.trainer.sft_config import SFTConfig
 
     from pilotfish.lab.row import Row
     from pilotfish.recipe import LoraConfig
@@ -79,11 +79,11 @@ def sft(
     """
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
-    from trl import SFTTrainer
+    from trl.trainer.sft_trainer import SFTTrainer
 
     started = time.monotonic()
-    settings = {"model": model, "steps": steps, "epochs": epochs, "lr": lr, "batch": batch, "micro_batch": micro_batch}
-    settings |= {"max_length": max_length, "lora": lora.model_dump() if lora else None, "seed": seed}
+    settings: dict[str, Any] = {"model": model, "steps": steps, "epochs": epochs, "lr": lr, "batch": batch}
+    settings |= {"micro_batch": micro_batch, "max_length": max_length, "lora": lora and lora.model_dump(), "seed": seed}
     tokenizer = AutoTokenizer.from_pretrained(model)
     examples = tokenize(tokenizer, rows, max_length)
     total = steps or max(1, round(epochs * len(examples) / batch))
@@ -142,7 +142,7 @@ def _split(tokenizer: PreTrainedTokenizerBase, number: int, row: Row) -> tuple[s
 
 
 def _config(out_dir: Path, steps: int, lr: float, batch: int, micro_batch: int, seed: int) -> SFTConfig:
-    from trl import SFTConfig
+    from trl.trainer.sft_config import SFTConfig
 
     if batch % micro_batch:
         raise ValueError(f"sft: micro_batch = {micro_batch} does not divide batch = {batch}")

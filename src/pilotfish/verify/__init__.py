@@ -7,7 +7,7 @@
 """
 
 from .extract import FORMS, Extraction, extract_answer
-from .pool import VerifierPool, verify_rows
+from .pool import VerifierPool
 from .registry import VERIFIERS, contains_answer, equivalent, judge
 from .verdict import Verdict
 
@@ -21,5 +21,4 @@ __all__ = [
     "equivalent",
     "extract_answer",
     "judge",
-    "verify_rows",
 ]

@@ -44,10 +44,7 @@ def extract_answer(text: str, form: str = "free") -> Extraction:
     if form not in FORMS:
         raise ValueError(f"form {form!r} is not one of {', '.join(FORMS)}")
     text = text.replace("\x00", "")
-    found = _from_tag(text) if form == "answer_tag" else _from_text(text)
-    if found.answer is not None and len(found.answer) > MAX_ANSWER:
-        return Extraction(None, why=f"the answer is {len(found.answer)} characters long; at most {MAX_ANSWER} are read")
-    return found
+    return _from_tag(text) if form == "answer_tag" else _from_text(text)
 
 
 def bare(region: str, source: str) -> Extraction:
@@ -154,9 +151,12 @@ def _boxes(text: str) -> list[tuple[int, int]]:
     return found
 
 
+_TOKEN = re.compile(r"\\[A-Za-z]+|\d+|.")
+
+
 def _end_of_group(text: str, start: int) -> int:
     if text[start : start + 1] != "{":
-        token = re.compile(r"\\[A-Za-z]+|\d+|.").match(text, start)
+        token = _TOKEN.match(text, start)
         return token.end() if token else start
     depth = 0
     limit = min(len(text), start + MAX_ANSWER + 100)
@@ -250,7 +250,7 @@ def _shorten(region: str) -> str:
     """The formula, the bold word or the last number of a sentence; a region that is no sentence stays as it is."""
     spans = maths_spans(region)
     if not _is_prose(region, spans) and "**" not in region:
-        return region
+        return _last_run(region, spans) if _LIST_GLUE.fullmatch(_outside(region, spans)) and spans else region
     if spans:
         return _last_run(region, spans)
     bold = _BOLD.findall(region)
@@ -259,10 +259,13 @@ def _shorten(region: str) -> str:
     return _last_run(region, [(m.start(), m.end(), m.group()) for m in _NUMBER.finditer(region)]) or region
 
 
-def _is_prose(region: str, spans: list[tuple[int, int, str]]) -> bool:
+def _outside(region: str, spans: list[tuple[int, int, str]]) -> str:
     starts, ends = [0, *(span[1] for span in spans)], [*(span[0] for span in spans), len(region)]
-    outside = " ".join(region[start:end] for start, end in zip(starts, ends, strict=True))
-    outside = re.sub(r"\\[A-Za-z]+(?:\{[^{}]*\})?", "", outside)
+    return " ".join(region[start:end] for start, end in zip(starts, ends, strict=True))
+
+
+def _is_prose(region: str, spans: list[tuple[int, int, str]]) -> bool:
+    outside = re.sub(r"\\[A-Za-z]+(?:\{[^{}]*\})?", "", _outside(region, spans))
     return any(word.lower() not in _NOT_PROSE for word in _WORD.findall(outside))
 
 

@@ -3,7 +3,7 @@
     verify("\\\\frac{1}{2}", "So it is \\\\boxed{0.5}", task, "free").reward == 1.0
 
 The first three need microseconds and run anywhere (`quick`). Algebra can take any time: it runs in worker processes
-(`pool`), behind `screen`, which refuses what could only blow up.
+(`pool`), and what could only blow up (long, deep, towers of powers) is not handed to it at all.
 """
 
 from __future__ import annotations
@@ -74,18 +74,13 @@ def _verify(gold: str, text: str, task: Task, form: str, algebra: Algebra) -> Ve
 
 
 def same(gold: str, found: Extraction, algebra: Algebra, percent_asked: bool = False) -> bool:
-    """Whether an extracted answer is the gold answer: its whole region is tried, then its short form."""
-    readings = dict.fromkeys(latex.clean(text) for text in (found.region, found.answer or "") if text)
+    """Whether an extracted answer is the gold answer: its short form is tried, then its whole region."""
+    readings = dict.fromkeys(latex.clean(text) for text in (found.answer, found.region) if text)
     wanted = latex.clean(gold)
     compare = _Comparison(algebra, percent_asked)
     if any(latex.squeeze(reading) == latex.squeeze(wanted) or _is_option(wanted, reading) for reading in readings):
         return True
-    return any(compare.texts(wanted, reading) for reading in _worth_reading(list(readings)))
-
-
-def _worth_reading(readings: list[str]) -> list[str]:
-    """A sentence is compared as words only; its formula, the second reading, is compared as maths."""
-    return readings if len(readings) == 1 else [*readings[1:], *readings[:1]]
+    return any(compare.texts(wanted, reading) for reading in readings)
 
 
 def equivalent(first: str, second: str) -> bool:

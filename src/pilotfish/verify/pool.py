@@ -18,14 +18,13 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..task import Task
 from .process import WorkerProcess
-from .registry import quick_judge, verifier
+from .registry import check, quick_judge
 from .verdict import Verdict
 
 
@@ -96,19 +95,20 @@ class VerifierPool:
             yield ahead.popleft().result()
 
     def submit(self, task: Task, text: str, form: str = "free") -> Future[Verdict]:
-        """Judge one reply; the future has its verdict. Safe from any thread."""
+        """Judge one reply; the future has its verdict. Safe from any thread. Raises as `judge` does."""
         if self._pid != os.getpid():
             self._reset()
-        if self._closed:
-            raise RuntimeError("the verifier pool is closed")
-        verifier(task.verifier)
+        check(task, form)
         job = _Job(task, text, form)
-        quick = quick_judge(task, text, form)
-        if quick is not None:
-            job.future.set_result(quick)
-        else:
-            self._start_thread()
-            self._jobs.put(job)
+        verdict = _quick(job)
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the verifier pool is closed")
+            if verdict is None:
+                self._start_thread()
+                self._jobs.put(job)
+        if verdict is not None:
+            job.future.set_result(verdict)
         return job.future
 
     def close(self) -> None:
@@ -137,13 +137,13 @@ class VerifierPool:
         self.close()
 
     def _start_thread(self) -> None:
-        with self._lock:
-            if len(self._threads) < self.workers and self._waiting <= self._jobs.qsize():
-                process = WorkerProcess(self.time_limit, self.memory_mb)
-                thread = threading.Thread(target=self._serve, args=(process,), daemon=True, name="pilotfish-verify")
-                self._processes.append(process)
-                self._threads.append(thread)
-                thread.start()
+        """One more, where none is free and there may be more; the lock is held."""
+        if len(self._threads) < self.workers and self._waiting <= self._jobs.qsize():
+            process = WorkerProcess(self.time_limit, self.memory_mb)
+            thread = threading.Thread(target=self._serve, args=(process,), daemon=True, name="pilotfish-verify")
+            self._processes.append(process)
+            self._threads.append(thread)
+            thread.start()
 
     def _serve(self, process: WorkerProcess) -> None:
         while True:
@@ -155,7 +155,24 @@ class VerifierPool:
             if job is None:
                 return
             if job.future.set_running_or_notify_cancel():
-                job.future.set_result(_CLOSED if self._closed else process.judge(job.task, job.text, job.form))
+                job.future.set_result(_CLOSED if self._closed else _in_worker(process, job))
+
+
+def _quick(job: _Job) -> Verdict | None:
+    """The verdict that needs no worker; whatever a reply breaks here is left to one."""
+    try:
+        return quick_judge(job.task, job.text, job.form)
+    except Exception:
+        return None
+
+
+def _in_worker(process: WorkerProcess, job: _Job) -> Verdict:
+    """The worker's verdict; the thread that asks for it must outlive any error."""
+    try:
+        return process.judge(job.task, job.text, job.form)
+    except Exception as error:
+        process.reap()
+        return Verdict(None, why=f"the verifier worker could not be used: {type(error).__name__}: {error}")
 
 
 _CLOSED = Verdict(None, why="the verifier pool was closed")
@@ -166,35 +183,3 @@ _POOLS: weakref.WeakSet[VerifierPool] = weakref.WeakSet()
 def _close_all() -> None:
     for pool in list(_POOLS):
         pool.close()
-
-
-def verify_rows(
-    rows: Iterable[Mapping[str, Any]], verifier: str = "maths", form: str = "free", pool: VerifierPool | None = None
-) -> Iterator[dict[str, Any]]:
-    """Judge rows of {"gold", "pred"}, each to {"correct", "extracted", "why"}, in the order of the input.
-
-    A row may carry `question`, `choices` and `meta` as a task does; one without `gold` or `pred` gets `correct: None`.
-
-    Raises:
-        ValueError: an unknown verifier.
-    """
-    own = pool or VerifierPool()
-    try:
-        for verdict in own.judge_all((_row(row, verifier) for row in rows), form):
-            yield {"correct": verdict.correct, "extracted": verdict.extracted, "why": verdict.why}
-    finally:
-        if pool is None:
-            own.close()
-
-
-def _row(row: Mapping[str, Any], verifier: str) -> tuple[Task, str]:
-    gold, pred = row.get("gold"), row.get("pred")
-    task = Task(
-        id=str(row.get("id", "")),
-        question=str(row.get("question", "")),
-        answer="" if gold is None else str(gold),
-        verifier=verifier,
-        choices=tuple(str(option) for option in row.get("choices") or ()),
-        meta=dict(row.get("meta") or {}),
-    )
-    return task, "" if pred is None else str(pred)

@@ -42,23 +42,22 @@ class WorkerProcess:
     def judge(self, task: Task, text: str, form: str) -> Verdict:
         """The worker's verdict, or what its end says about this job."""
         job = pickle.dumps((task, text, form))
-        for attempt in (0, 1):
+        for _ in range(2):  # a worker that ended while it was idle has nothing to do with this job
             if not self._start():
                 return Verdict(None, why="no verifier worker could be started")
             try:
                 self._write(job)
-                break
-            except OSError:  # it ended while idle: this job has no part in that
+                self._read(time.monotonic() + START_LIMIT)
+            except (OSError, TimeoutError, _Gone):
                 self.reap()
-                if attempt:
-                    return Verdict(None, why="the verifier worker ended before it took the job")
-        return self._outcome()
+            else:
+                return self._outcome()
+        return Verdict(None, why="the verifier worker ended before it took the job")
 
     def _outcome(self) -> Verdict:
         gold_done = False
+        deadline = time.monotonic() + self.time_limit + LATE
         try:
-            self._read(time.monotonic() + START_LIMIT)
-            deadline = time.monotonic() + self.time_limit + LATE
             while True:
                 message = self._read(deadline)
                 if "verdict" in message:

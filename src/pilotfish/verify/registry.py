@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ..task import Task
 from . import choice, exact, gym, latex, maths
+from .extract import FORMS
 from .number import read_number, same_number
 from .verdict import Verdict
 
@@ -35,13 +36,13 @@ def judge(task: Task, text: str, form: str = "free") -> Verdict:
     Raises:
         ValueError: an unknown verifier or form.
     """
-    verify = verifier(task.verifier)
+    verify = check(task, form)
     return best(verify(gold, text, task, form) for gold in golds(task))
 
 
 def quick_judge(task: Task, text: str, form: str = "free") -> Verdict | None:
     """The verdict where it takes microseconds and cannot hang; None where a worker has to find it."""
-    verify = verifier(task.verifier)
+    verify = check(task, form)
     if task.verifier in _SAFE:
         return best(verify(gold, text, task, form) for gold in golds(task))
     if task.verifier != "maths":
@@ -53,15 +54,17 @@ def quick_judge(task: Task, text: str, form: str = "free") -> Verdict | None:
     return None
 
 
-def verifier(name: str) -> Verifier:
-    """The verifier of this name.
+def check(task: Task, form: str) -> Verifier:
+    """The task's verifier.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none of this name, or no such form.
     """
-    if name not in VERIFIERS:
-        raise ValueError(f"verifier {name!r} is not one of {', '.join(VERIFIERS)}")
-    return VERIFIERS[name]
+    if task.verifier not in VERIFIERS:
+        raise ValueError(f"verifier {task.verifier!r} is not one of {', '.join(VERIFIERS)}")
+    if form not in FORMS:
+        raise ValueError(f"form {form!r} is not one of {', '.join(FORMS)}")
+    return VERIFIERS[task.verifier]
 
 
 def golds(task: Task) -> tuple[str, ...]:
@@ -80,7 +83,7 @@ def equivalent(first: str, second: str, verifier: str = "maths") -> bool:
     """Whether two extracted answers are one answer (majority vote). In this process, without a time limit.
 
     Raises:
-        ValueError: a verifier that cannot compare two answers without their task (`reasoning_gym` compares as text).
+        ValueError: an unknown verifier (`reasoning_gym` answers are compared as text).
     """
     if not first.strip() or not second.strip():
         return False

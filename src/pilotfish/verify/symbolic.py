@@ -28,11 +28,16 @@ _POINTS = 4
 
 
 def equal(kind: str, gold: str, answer: str) -> bool:
-    """Whether two cleaned formulas are equal; a formula that cannot be read equals nothing."""
-    if kind == "value":
-        first, second = read(gold), read(answer)
-        return first is not None and second is not None and _same_expression(first, second, gold, answer)
-    return _proportional(gold, answer, ordered=kind == "relation")
+    """Whether two cleaned formulas are equal; one that cannot be read or computed with equals nothing."""
+    try:
+        if kind == "value":
+            first, second = read(gold), read(answer)
+            return first is not None and second is not None and _same_expression(first, second, gold, answer)
+        return _proportional(gold, answer, ordered=kind == "relation")
+    except MemoryError:
+        raise
+    except Exception:  # sympy raises whatever a senseless formula makes it meet
+        return False
 
 
 def prepare(text: str) -> None:
@@ -91,7 +96,9 @@ def _at(expression: Any, point: int = 0, digits: int = DIGITS) -> Any:
         value = expression.evalf(digits, subs=values) if values else None
         if value is None or not value.is_number:
             value = sympy.N(expression.subs(values).doit(), digits)
-    except (TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError):
+    except MemoryError:
+        raise
+    except Exception:  # no value here, whatever the reason
         return None
     return value if value.is_number and value.is_finite else None
 
