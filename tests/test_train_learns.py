@@ -1,6 +1,6 @@
 """GRPO learns: a model of a few hundred thousand weights and a scripted actor, in seconds, in each topology.
 
-    .venv/bin/python -m pytest tests/test_train_learns.py
+.venv/bin/python -m pytest tests/test_train_learns.py
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny import save_tiny, tiny_model, tiny_tokenizer
 
 from pilotfish import Journal, ScriptedEngine, Task, Team, Topology, Verdict
 from pilotfish.background import Background
@@ -16,6 +15,7 @@ from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.topology import critic, hint, solo
 from pilotfish.train.grpo import train
 from pilotfish.train.rollout import Rollout, RowId
+from tiny import save_tiny, tiny_model, tiny_tokenizer
 
 TASKS = {f"t{n}": Task(f"t{n}", f"What is {n} and 7?", "yes", verifier="exact") for n in range(8)}
 LETTERS = set("aeiouAEIOU")

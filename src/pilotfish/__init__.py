@@ -1,8 +1,8 @@
 """Pilotfish: train one small language model to make a team of frozen models better.
 
-    from pilotfish import evaluate, load_recipe, train
-    run = train(load_recipe("recipes/quickstart.yaml"), "runs/quickstart")
-    evaluate(run.recipe, run)
+from pilotfish import evaluate, load_recipe, train
+run = train(load_recipe("recipes/quickstart.yaml"), "runs/quickstart")
+evaluate(run.recipe, run)
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pilotfish.evaluate
-import pilotfish.train  # packages first: the functions below take their names
+import pilotfish.train  # noqa: F401
 from pilotfish.engine.base import Completion, Engine
-from pilotfish.episode import Episode, Journal, Room, Scopes, Team, Turn, fork, play, replay
 from pilotfish.engine.scripted import ScriptedEngine
+from pilotfish.episode import Episode, Journal, Room, Scopes, Team, Turn, fork, play, replay
 from pilotfish.recipe import Recipe, load_recipe
 from pilotfish.run import Run
 from pilotfish.task import Task, load_tasks

@@ -1,4 +1,4 @@
-"""The curriculum: which tasks a recipe trains on, which it holds out, and what was dropped because a benchmark has it."""
+"""The curriculum: the tasks that a recipe trains on, those it holds out, and those that a benchmark has too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def curriculum(recipe: Recipe) -> Curriculum:
     benchmarks = {source.name: load_tasks(source) for source in recipe.evaluate.benchmarks}
     tasks, repeats = without_overlap(load_tasks(config.train), benchmarks, config.overlap)
     if len(tasks) <= config.holdout:
-        raise RecipeError(f"tasks.holdout is {config.holdout} and there are {len(tasks)} tasks; none is left to train on")
+        raise RecipeError(f"tasks.holdout is {config.holdout} of {len(tasks)} tasks; none is left to train on")
     held = set(random.Random(recipe.seed).sample(range(len(tasks)), config.holdout))
     train = [task for at, task in enumerate(tasks) if at not in held]
     return Curriculum(train[: config.limit], [tasks[at] for at in sorted(held)], repeats)

@@ -113,7 +113,7 @@ class Run:
 
 
 def cache_folder() -> Path:
-    """Where models that were converted and answers that outlive a run are kept: $PILOTFISH_CACHE or ~/.cache/pilotfish."""
+    """For converted models and answers that outlive a run: $PILOTFISH_CACHE or ~/.cache/pilotfish."""
     return Path(os.environ.get("PILOTFISH_CACHE") or Path.home() / ".cache" / "pilotfish")
 
 

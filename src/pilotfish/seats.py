@@ -1,7 +1,7 @@
 """Who sits behind each member: engines for a recipe's team, each set of weights loaded once.
 
-In process, members on the same model share one engine. Under a LoRA the base weights do not change, so a frozen member on
-the trainee's model sits on the very same tensors: one set of weights in two seats.
+In process, members on the same model share one engine. Under a LoRA the base weights do not change, so a frozen member
+on the trainee's model sits on the very same tensors: one set of weights in two seats.
 """
 
 from __future__ import annotations

@@ -131,17 +131,17 @@ class ContinuousTokens:
         self._vocabulary, limit = limits(model, window)
         self._window = min(limit, cache_tokens or limit)
         reference = _greedy_reference(model, self._vocabulary, min(300, self._window // 2))
-        rng, attention = torch.get_rng_state(), model.config._attn_implementation
+        attention = model.config._attn_implementation
         try:
-            self._start(rows, memory, cache_tokens, page)
+            # The manager seeds the global generators.
+            with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
+                self._start(rows, memory, cache_tokens, page)
             self._window = min(self._window, self._capacity())
             _in_thread(lambda: asyncio.run(self._check(*reference)))
         except Exception as error:
             self._shut()
             model.set_attn_implementation(attention)
             raise CannotServe(f"continuous batching does not serve {type(model).__name__}: {error}") from error
-        finally:
-            torch.set_rng_state(rng)
         atexit.register(self._shut)
 
     def _start(self, rows: int, memory: float, cache_tokens: int | None, page: int) -> None:

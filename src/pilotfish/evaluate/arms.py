@@ -125,10 +125,14 @@ async def best_constant(arm: Arm, holdout: Field, candidates: int = 16) -> str:
     said = list(dict.fromkeys(words_of(episode) for episode in await holdout.play(arm)))[:candidates]
     scores: dict[str, float] = {}
     for number, words in enumerate(said):
-        episodes = await holdout.play(control(f"constant {number}", arm, lambda task, words=words: words))
+        episodes = await holdout.play(control(f"constant {number}", arm, _always(words)))
         rewards = [episode.verdict.reward for episode in episodes if episode.verdict.reward is not None]
         scores[words] = sum(rewards) / max(1, len(rewards))
     return max(scores, key=lambda words: scores[words], default="")
+
+
+def _always(words: str) -> Callable[[Task], str]:
+    return lambda task: words
 
 
 def usage_table(episodes: Sequence[Episode]) -> Mapping[str, float]:

@@ -1,6 +1,6 @@
 """The comparison: every arm on the same held-out tasks, with paired intervals and what each one cost.
 
-    results = evaluate(recipe, run)          # plays what is not recorded, writes results.{json,md,csv} into the run
+results = evaluate(recipe, run)          # plays what is not recorded, writes results.{json,md,csv} into the run
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ async def compare(field: Field, arms: Sequence[Arm], recipe: Recipe, progress: P
         if arm is leader and "shuffled" in recipe.evaluate.controls:
             queue.append(control("another task's words", leader, another_tasks_words(played[arm.name], field.tasks)))
     reference = [arm.name for arm in arms if arm.words is None][:1]
-    return Result(field.benchmark, rows(played, field.tasks, recipe, reference, leader.name if leader else None), played)
+    made = rows(played, field.tasks, recipe, reference, leader.name if leader else None)
+    return Result(field.benchmark, made, played)
 
 
 def _counter(progress: Progress, name: str, of: int) -> Callable[[], None]:
@@ -190,5 +191,3 @@ def _cost(episodes: Sequence[Episode], recipe: Recipe) -> float | None:
     if not any(price.input or price.output for price in prices.values()):
         return None
     return sum(usage.cost(prices[member]) for episode in episodes for member, usage in episode.usage().items())
-
-

@@ -277,7 +277,9 @@ def _peft(lora: LoraConfig, model: PreTrainedModel) -> PeftConfig:
     targets = [name for name in linear if _layer(name) >= lowest and _wanted(name, lora)]
     if not targets:
         raise ValueError(f"lora.targets {lora.targets}: the model has no such linear modules, e.g. {linear[:3]}")
-    return PeftConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=targets, task_type="CAUSAL_LM")
+    return PeftConfig(
+        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=targets, task_type="CAUSAL_LM"
+    )
 
 
 def _layer(name: str) -> int:

@@ -1,7 +1,7 @@
 """`train`: a recipe in, a run with the best weights out. A killed run goes on where its record ends.
 
-    from pilotfish import load_recipe, train
-    run = train(load_recipe("recipes/quickstart.yaml"), "runs/quickstart")
+from pilotfish import load_recipe, train
+run = train(load_recipe("recipes/quickstart.yaml"), "runs/quickstart")
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step,
 
     Args:
         recipe: what to train, on what, how.
-        folder: the run's folder; made, or resumed if it holds a run of the same recipe. A finished run is left as it is.
+        folder: the run's folder; made, or resumed if it holds a run of the same recipe. A finished run stays as it is.
         told: called with news.
 
     Returns:
@@ -155,7 +155,7 @@ class _Training:
         return Team(self.recipe.members(training=training), {**self.seats.frozen(), self.trainee: policy})
 
     def after_step(self, step: int, trainer: GRPOTrainer, policy: PolicyEngine) -> bool:
-        """Evaluate on the holdout where it is due, keep the best weights, say whether to stop. Step 0 is before training."""
+        """Evaluate on the holdout where it is due, keep the best weights, say whether to stop. Step 0: before training."""
         if step % self.config.evaluate_every and step != self.last(trainer):
             return False
         if not self.tasks.holdout:
