@@ -321,7 +321,6 @@ def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
         check_sha256(path, "0" * 64)
 
 
-@pytest.mark.model
 def test_the_embedded_model_speaks_and_ends_its_turn() -> None:
     if not any(cache_folder().glob("SmolLM2*/config.json")):
         pytest.skip("the embedded model has not been fetched: make demo")

@@ -158,12 +158,17 @@ def _trainee(recipe: Recipe) -> Finding:
 
 
 def _server(name: str, member: MemberConfig) -> Finding:
-    from pilotfish.endpoint import list_models
+    from pilotfish.endpoint import list_models, shown
 
     if member.key_env and not os.environ.get(member.key_env, "").strip():
         return Finding("fail", name, f"no key in ${member.key_env}", "export it or set key_env")
-    reached = list_models(member.base_url or "", member.key_env, member.model)
-    who = f"{member.model} at {member.base_url}"
+    address = member.base_url or ""
+    if "@" in address:
+        return Finding(
+            "fail", name, f"{shown(address)}: the address carries a user or a password", "put the key in key_env"
+        )
+    reached = list_models(address, member.key_env, member.model)
+    who = f"{member.model} at {shown(address)}"
     key = f"the key in ${member.key_env}" if member.key_env else "a call without a key"
     if reached.state == "reached":
         return Finding("ok", name, who)

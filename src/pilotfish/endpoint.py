@@ -44,7 +44,7 @@ def list_models(base_url: str, key_env: str | None, model: str, timeout_s: float
     headers = {"User-Agent": "pilotfish", **({"Authorization": f"Bearer {key}"} if key else {})}
     try:
         request = urllib.request.Request(_models_url(base_url), headers=headers)
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout_s) as response:
+        with _opener(request.host).open(request, timeout=timeout_s) as response:
             return _read(response.read(1_000_000), model)
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
@@ -69,6 +69,18 @@ def _read(body: bytes, model: str) -> Reached:
 def _models_url(base_url: str) -> str:
     parts = urlsplit(base_url)
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + "/models"))
+
+
+def shown(base_url: str) -> str:
+    """An address as it may be printed: without user, password or query."""
+    parts = urlsplit(base_url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _opener(host: str) -> urllib.request.OpenerDirector:
+    """No redirects, and no proxy on the way to this machine itself."""
+    local = host.startswith(("localhost", "127.", "[::1]"))
+    return urllib.request.build_opener(_NoRedirect, *([urllib.request.ProxyHandler({})] if local else []))
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ EMBEDDED = ("smollm2", 134.5e6)
 """The embedded model and its weights, for when it is not yet in the cache folder."""
 ADAM = 8
 """Bytes of the optimizer's two moments for each trained weight."""
+HEADER = 100_000_000
+"""Most bytes of a safetensors header, as the format has it."""
 BILLION = re.compile(r"(\d+(?:\.\d+)?)\s*([bBmM])(?![a-zA-Z0-9])")
 
 
@@ -170,12 +171,15 @@ def _config(folder: Path | None) -> dict[str, Any]:
 
 
 def _stored_shapes(folder: Path) -> Shapes:
-    """Shapes from the headers of all safetensors in a folder."""
+    """Shapes from the headers of all safetensors in a folder; empty where one of them is damaged."""
     shapes: Shapes = {}
     for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as opened:
-            (length,) = struct.unpack("<Q", opened.read(8))
-            header = json.loads(opened.read(length))
+            length = int.from_bytes(opened.read(8), "little")
+            try:
+                header = json.loads(opened.read(min(length, HEADER)))
+            except ValueError:
+                return {}
         shapes |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
     return shapes
 

@@ -38,7 +38,9 @@ class LoraConfig(Model):
     """A low-rank adapter in place of full weights."""
 
     rank: int = Field(default=16, ge=1)
+    """Columns of each of the two factors."""
     alpha: int = Field(default=32, ge=1)
+    """The product of the factors is scaled by alpha / rank."""
     layers: int | None = Field(default=None, ge=1)
     """Adapt only the last so many layers: the backward pass then ends there. All layers by default."""
     targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
@@ -160,9 +162,11 @@ class Recipe(Model):
     team: dict[str, MemberConfig]
     """The seats, by the names that the topology uses."""
     topology: TopologyConfig
+    """Who asks whom."""
     train: TrainConfig | SftConfig = TrainConfig()
     """How the trainee learns: `method: grpo` (the default) or `method: sft`."""
     evaluate: EvaluateConfig = EvaluateConfig()
+    """What is measured, and against what."""
 
     @field_validator("topology", mode="before")
     @classmethod

@@ -6,8 +6,9 @@ evaluation is therefore shared here. `estimate` and `doctor` rehearse; no weight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from pilotfish.engine.base import Completion, Engine
@@ -43,6 +44,8 @@ class Ledger:
     """What each member was asked since the ledger was last read."""
 
     open: dict[str, Tally] = field(default_factory=dict)
+    number: Iterator[int] = field(default_factory=count)
+    """Of each call: no two are answered in the same words."""
 
     def note(self, member: str, prompt: float, completion: float) -> None:
         self.open.setdefault(member, Tally()).add(Tally(1, prompt, completion))
@@ -59,29 +62,27 @@ class FillerEngine:
     Args:
         member: whom it plays.
         ledger: where calls are noted.
-        count: tokens of a prompt.
+        counted: tokens of a prompt.
         tokens: how many it says.
         version: of the weights; a trained policy's differs from the untrained one's.
     """
 
-    def __init__(self, member: str, ledger: Ledger, count: Count, tokens: int, version: int = 0) -> None:
+    def __init__(self, member: str, ledger: Ledger, counted: Count, tokens: int, version: int = 0) -> None:
         self.member = member
         self.ledger = ledger
-        self.count = count
+        self.counted = counted
         self.tokens = tokens
         self.version = version
-        self._said = 0
 
     @property
     def identity(self) -> str:
         return f"rehearsal of {self.member}"
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
-        self._said += 1
-        prompt = self.count(messages)
+        prompt = self.counted(messages)
         self.ledger.note(self.member, prompt, self.tokens)
         # " the" is four characters, and one token of nearly every vocabulary.
-        text = f"{self.member}.{self.version}.{self._said}" + " the" * max(0, self.tokens - 4)
+        text = f"{self.member} {next(self.ledger.number)}" + " the" * max(0, self.tokens - 4)
         usage = Usage(round(prompt), self.tokens, estimated=True)
         return Completion(text, "stop", usage, prompt_ids=(0,), completion_ids=(0,), logprobs=(0.0,))
 

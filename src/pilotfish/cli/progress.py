@@ -132,25 +132,27 @@ class Evaluation(_Live):
         self.benchmarks = list(benchmarks)
         self._played: dict[str, int] = {}
         self._bar: TaskID | None = self.bars.add_task("loading", total=None, figures="")
-        self._since = time.monotonic()
+        self._first: tuple[int, float] | None = None
 
     def told(self, stage: str, done: int, of: int) -> None:
         """See `pilotfish.evaluate.bench.Progress`."""
         name = f"{self._benchmark(stage)}{stage}"
         if self._bar is None:
             self._bar = self.bars.add_task(name, total=of, figures="")
-        spent = time.monotonic() - self._since
-        left = f"  {duration(spent / done * (of - done))} left" if done < of else ""
+        self._first = self._first or (done, time.monotonic())
+        begun, since = self._first
+        spent = time.monotonic() - since
+        left = f"  {duration(spent / (done - begun) * (of - done))} left" if begun < done < of else ""
         self.bars.update(self._bar, description=name, total=of, completed=done, figures=f"{done}/{of}{left}")
         if done == of:
-            self._ended(stage, name, of, spent)
+            self._ended(stage, name, of)
 
-    def _ended(self, stage: str, name: str, tasks: int, spent: float) -> None:
+    def _ended(self, stage: str, name: str, tasks: int) -> None:
         if self._bar is not None:
             self.bars.remove_task(self._bar)
-        self.note(f"{name}: {tasks} tasks, {duration(spent)}")
+        self.note(f"{name}: {tasks} tasks")
         self._played[stage] = self._played.get(stage, 0) + 1
-        self._bar, self._since = None, time.monotonic()
+        self._bar = self._first = None
 
     def _benchmark(self, stage: str) -> str:
         turn = self._played.get(stage, 0)

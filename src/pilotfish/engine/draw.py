@@ -1,8 +1,8 @@
 """Draws the next tokens from their logits: one function for both token engines.
 
 A token is drawn by inverting the cumulative distribution at a number that is a hash of the call's seed and the token's
-position. So a row's draw depends on nothing else in its batch, no generator has state, and it costs two passes over the
-logits (Gumbel noise from a generator a row took 415 ms for 64 rows of 49,152 logits on two cores; this takes 16 ms).
+position. So a row's draw depends on nothing else in its batch, no generator has state, and it is cheap: for 64 rows of
+49,152 logits on two busy cores 37 ms, where Gumbel noise from a generator for each row took 320 ms.
 """
 
 from __future__ import annotations

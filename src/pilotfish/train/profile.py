@@ -69,10 +69,12 @@ class TrainConfig(BaseModel):
     method: Literal["grpo"] = "grpo"
     """On the reward of the team's final answer."""
     profile: Literal["release", "paper"] = "release"
+    """Where the fields of the loss come from that are left out: see above."""
     loss: Literal["dapo", "grpo", "dr_grpo"] = "dapo"
     """`dapo`: mean over all tokens of an update; `grpo`: mean over each row's tokens, then over rows; `dr_grpo`: sum
     over tokens divided by rows x the token limit."""
     clip_low: float = Field(default=0.2, gt=0)
+    """See `clip_high`."""
     clip_high: float = Field(default=0.28, gt=0)
     """The ratio of new to old probability is clipped to [1 - clip_low, 1 + clip_high]."""
     dual_clip: float | None = Field(default=10.0, gt=1)
@@ -84,6 +86,7 @@ class TrainConfig(BaseModel):
     group_size: int = Field(default=16, ge=2)
     """Rows of one task in a step: G."""
     tasks_per_step: int = Field(default=12, ge=1)
+    """Groups in a step."""
     updates_per_step: int = Field(default=3, ge=1)
     """Optimizer updates made of one step's rows."""
     micro_batch: int = Field(default=16, ge=1)
@@ -93,10 +96,13 @@ class TrainConfig(BaseModel):
     epochs: float = Field(default=1.0, gt=0)
     """Passes over the training tasks."""
     learning_rate: float = Field(default=1e-6, gt=0)
+    """Of AdamW, once it is warmed up."""
     warmup_steps: int = Field(default=10, ge=0)
     """Optimizer updates over which the learning rate rises; constant after."""
     weight_decay: float = Field(default=0.1, ge=0)
+    """Of AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """Longer gradients are cut to this length."""
     temperature: float = Field(default=1.0, gt=0)
     """At which the trainee is sampled while it learns."""
     decision: int = Field(default=0, ge=0)
@@ -106,6 +112,7 @@ class TrainConfig(BaseModel):
     answers: int = Field(default=1, ge=1)
     """The reward is the mean over so many answers of the team to the same words of the trainee."""
     reward: RewardConfig = RewardConfig()
+    """Terms added to the reward."""
     evaluate_every: int = Field(default=10, ge=1)
     """Steps between evaluations on the holdout."""
     save_every: int = Field(default=10, ge=1)
@@ -115,6 +122,7 @@ class TrainConfig(BaseModel):
     outages: float = Field(default=0.5, gt=0, le=1)
     """Stop the run when more than this share of a step's rows has no verdict."""
     gradient_checkpointing: bool = False
+    """Compute activations twice to save memory."""
     report_to: tuple[str, ...] = ()
     """Trackers that TRL knows: `trackio`, `wandb`, `tensorboard`."""
 
