@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pilotfish.cli.console import err, out, printable
+from pilotfish.cli.console import out, printable
 from pilotfish.cli.errors import one_line
 from pilotfish.cli.options import Setting, Traceback, settings
 from pilotfish.doctor import Finding
@@ -36,12 +36,13 @@ def doctor(
         loaded = load_recipe(recipe, settings(set)) if recipe else None
         quieten()
         found: Counter[str] = Counter()
-        with err().status("looking"):
+        console = out()
+        with console.status("looking"):
             for findings in (machine(), recipe_findings(loaded) if loaded else iter(())):
                 for finding in findings:
                     found[finding.status] += 1
-                    show(out(), finding)
-        out().print(f"{found['ok']} ok, {found['warn']} to mind, {found['fail']} to mend")
+                    show(console, finding)
+        console.print(f"{found['ok']} ok, {found['warn']} to mind, {found['fail']} to mend")
     if found["fail"]:
         raise typer.Exit(1)
 

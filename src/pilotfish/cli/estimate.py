@@ -59,20 +59,19 @@ def calls_table(found: Estimate, recipe: Recipe) -> Table:
     priced = any(price.input or price.output for price in prices.values())
     title = f"{found.steps} training steps" if found.steps else "no training by episodes"
     table = _table(f"Calls and tokens ({title})", "stage", "member", names=2)
-    for head in ("calls", "tokens in", "tokens out", *(("cost", "at most") if priced else ())):
+    for head in ("calls", "tokens in", "tokens out", *(("cost", "at most") if priced else ("at most",))):
         table.add_column(head, justify="right", no_wrap=True)
     stage = ""
     for line in found.lines:
         shown = Text(line.stage if line.stage != stage else "")
-        money = _money(line, recipe) if priced else ()
-        table.add_row(shown, line.member, *_figures(line.likely), *money)
+        table.add_row(shown, line.member, *_figures(line.likely), *_bounds(line, recipe, priced))
         stage = line.stage
     table.add_section()
     for name in recipe.team:
         lines = [line for line in found.lines if line.member == name]
         if lines:
             total = _sum(lines)
-            table.add_row("in all", name, *_figures(total.likely), *(_money(total, recipe) if priced else ()))
+            table.add_row("in all", name, *_figures(total.likely), *_bounds(total, recipe, priced))
     if priced:
         sums = [sum(line.cost(prices[line.member])[place] for line in found.lines) for place in (0, 1)]
         table.add_row("in all", "everyone", "", "", "", *(f"{value:,.2f}" for value in sums), style="bold")
@@ -133,7 +132,10 @@ def _figures(tally: Tally) -> tuple[str, str, str]:
     return f"{tally.calls:,.0f}", _short(tally.prompt), _short(tally.completion)
 
 
-def _money(line: Line, recipe: Recipe) -> tuple[str, str]:
+def _bounds(line: Line, recipe: Recipe, priced: bool) -> tuple[str, ...]:
+    """Money, likely and at most; without prices, tokens out at most."""
+    if not priced:
+        return (_short(line.most.completion),)
     price = recipe.team[line.member].price
     if not (price.input or price.output):
         return "–", "–"

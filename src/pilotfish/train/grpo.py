@@ -1,32 +1,33 @@
 """GRPO through TRL: the adapter between rollouts and `GRPOTrainer`.
 
-The dataset's `prompt` column is the row's id. `rollout_func` plays the episodes and returns token ids, log-probabilities
+The dataset's `prompt` column is the row's id. `rollout_func` plays the episodes and returns token ids, log-probs
 and the reward as a further field, which the one reward function hands back. TRL does the rest: advantages, the loss,
 LoRA, accelerate, checkpoints, trackers. docs/training.md maps every field of the recipe to TRL's.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import time
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig as PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from pilotfish.background import Background
 from pilotfish.engine.policy import PolicyEngine
-from pilotfish.recipe import LoraConfig, Recipe
+from pilotfish.recipe import Recipe
+from pilotfish.train.clock import Clock
+from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
 from pilotfish.train.profile import TrainConfig
+from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout, RowId, diagnose
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-from trl.trainer.grpo_config import GRPOConfig
-from trl.trainer.grpo_trainer import GRPOTrainer
 
 OnStep = Callable[[int], bool]
 """Called after each step with its number, from 1; True stops the training."""
@@ -48,7 +49,7 @@ def train(
 
     Args:
         recipe: `train`, `seed`, and the trainee's LoRA.
-        rows: one id a group; an epoch goes through each once.
+        rows: one id a group; an epoch goes through each once, but for what fills no step.
         model: the trainee's weights: float32 to train them all, any type under a LoRA.
         tokenizer: its tokenizer.
         rollout: makes the rollout once the policy engine stands.
@@ -59,30 +60,59 @@ def train(
         on_log: called with the step's number and TRL's and our metrics.
     """
     assert isinstance(recipe.train, TrainConfig)
-    config = recipe.train
-    total = steps(config, len(rows))
-    lora = recipe.team[recipe.trainee or ""].lora
-    clock = _Clock()
+    config, clock = recipe.train, Clock()
+    with quiet():
+        trainer = _trainer(recipe, config, rows, model, tokenizer, output)
+        policy = PolicyEngine(trainer.accelerator.unwrap_model(trainer.model), tokenizer, dtype=_dtype(recipe))
+        trainer.rollout_func = _Player(rollout(policy), policy, background, clock)
+        trainer.add_callback(_Steps(config, lambda step: on_step(step, trainer, policy), on_log, clock))
+        checkpoint = newest_checkpoint(output)
+        if checkpoint is None and on_step(0, trainer, policy):
+            return trainer
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        return trainer
+
+
+def _trainer(
+    recipe: Recipe,
+    config: TrainConfig,
+    rows: Sequence[RowId],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    output: Path,
+) -> GRPOTrainer:
+    member = recipe.team[recipe.trainee or ""]
+    args = arguments(
+        config,
+        steps(config, len(rows)),
+        output,
+        seed=recipe.seed,
+        limit=member.sampling.max_tokens,
+        resumable=True,
+        bf16=autocasts(model),
+    )
+    if config.beta and not member.lora:
+        # TRL loads the reference of the KL itself: from the trainee's folder or hub name.
+        args.trust_remote_code = member.trust_remote_code
+        args.model_init_kwargs = {"revision": member.revision} if member.revision else None
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=_handed_back,
-        args=arguments(config, total, output, seed=recipe.seed, limit=_token_limit(recipe), resumable=True),
-        train_dataset=Dataset.from_dict({"prompt": [str(row) for row in rows]}),
+        reward_funcs=team,
+        args=args,
+        train_dataset=Dataset.from_dict({"prompt": [str(row) for row in order(rows, config, recipe.seed)]}),
         processing_class=tokenizer,
-        peft_config=_peft(lora, model) if lora else None,
-        rollout_func=lambda prompts, trainer: played(prompts, trainer),
-        callbacks=[_Steps(config, lambda step: on_step(step, trainer, policy), on_log, clock)],
+        peft_config=peft_config(member.lora, model) if member.lora else None,
     )
+    if args.bf16:
+        multiply_in_low_precision(trainer.accelerator.unwrap_model(trainer.model))
     trainer.remove_callback(PrinterCallback)  # it prints every log as a dict; on_log has them
-    trainer.remove_callback(PrinterCallback)
-    _refuse_split_groups(config, trainer)
-    policy = PolicyEngine(trainer.accelerator.unwrap_model(trainer.model), tokenizer)
-    played = _Player(rollout(policy), policy, background, clock)
-    checkpoint = newest_checkpoint(output)
-    if checkpoint is None and on_step(0, trainer, policy):
-        return trainer
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return trainer
+
+
+def _dtype(recipe: Recipe) -> torch.dtype | None:
+    """In which the trainee's words are generated, where the recipe says so."""
+    dtype = recipe.team[recipe.trainee or ""].dtype
+    return None if dtype == "auto" else getattr(torch, dtype)
 
 
 def steps(config: TrainConfig, tasks: int) -> int:
@@ -91,15 +121,39 @@ def steps(config: TrainConfig, tasks: int) -> int:
     Raises:
         ValueError: fewer tasks than one step takes.
     """
-    if tasks < config.tasks_per_step:
+    total = config.steps or int(config.epochs * (tasks // config.tasks_per_step))
+    if tasks < config.tasks_per_step or not total:
         raise ValueError(
-            f"train.tasks_per_step is {config.tasks_per_step}, and there are {tasks} training tasks; lower it or add some"
+            f"train: {tasks} tasks x {config.epochs} epochs do not fill one step of tasks_per_step = "
+            f"{config.tasks_per_step}; lower it, add tasks, or raise epochs"
         )
-    return config.steps or int(config.epochs * (tasks // config.tasks_per_step))
+    return total
+
+
+def order(rows: Sequence[RowId], config: TrainConfig, seed: int) -> list[RowId]:
+    """The groups of a whole training, one behind the other: each epoch in an order of its own, drawn by the seed.
+
+    TRL would shuffle each epoch itself, but a run resumed in its second epoch would see the first one's order again.
+    """
+    laid: list[RowId] = []
+    wanted = steps(config, len(rows)) * config.tasks_per_step
+    epoch = 0
+    while len(laid) < wanted:
+        shuffled = random.Random(f"{seed}/{epoch}").sample(list(rows), len(rows))
+        laid += shuffled[: len(rows) // config.tasks_per_step * config.tasks_per_step]
+        epoch += 1
+    return laid[:wanted]
 
 
 def arguments(
-    config: TrainConfig, total: int, output: Path, *, seed: int, limit: int, resumable: bool = False
+    config: TrainConfig,
+    total: int,
+    output: Path,
+    *,
+    seed: int,
+    limit: int,
+    resumable: bool = False,
+    bf16: bool | None = None,
 ) -> GRPOConfig:
     """TRL's configuration for a recipe's: the mapping that docs/training.md explains.
 
@@ -110,9 +164,12 @@ def arguments(
         seed: of data order and initialisation.
         limit: the trainee's token limit; enters the `dr_grpo` loss.
         resumable: write checkpoints.
+        bf16: compute in bfloat16 by autocast; on a GPU when None.
+
+    Raises:
+        ValueError: the rows of a step do not divide among the processes of this launch.
     """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    passes = config.rows_per_step // (config.micro_batch * world)
+    passes = _passes(config, int(os.environ.get("WORLD_SIZE", "1")))
     cuda = torch.cuda.is_available()
     return GRPOConfig(
         output_dir=str(output),
@@ -120,6 +177,7 @@ def arguments(
         gradient_accumulation_steps=passes // config.updates_per_step,
         steps_per_generation=passes,
         num_generations=config.group_size,
+        shuffle_dataset=False,
         max_steps=total * config.updates_per_step,
         max_completion_length=limit,
         temperature=config.temperature,
@@ -136,7 +194,7 @@ def arguments(
         weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
         gradient_checkpointing=config.gradient_checkpointing,
-        bf16=cuda,
+        bf16=cuda if bf16 is None else bf16,
         use_cpu=not cuda,
         seed=seed,
         data_seed=seed,
@@ -151,16 +209,46 @@ def arguments(
     )
 
 
+def _passes(config: TrainConfig, processes: int) -> int:
+    """Forward and backward passes of one process in a step."""
+    if config.tasks_per_step % processes:
+        raise ValueError(
+            f"train.tasks_per_step is {config.tasks_per_step} and there are {processes} processes: groups of "
+            f"{config.group_size} would straddle them; make tasks_per_step a multiple of {processes}"
+        )
+    passes, rest = divmod(config.rows_per_step, config.micro_batch * processes)
+    if rest or passes % config.updates_per_step:
+        raise ValueError(
+            f"{config.rows_per_step} rows a step do not divide into {config.updates_per_step} updates x {processes} "
+            f"processes x train.micro_batch = {config.micro_batch}; lower micro_batch"
+        )
+    return passes
+
+
 def newest_checkpoint(output: Path) -> Path | None:
-    """The last complete checkpoint in a folder."""
-    found = [path for path in output.glob("checkpoint-*") if (path / "trainer_state.json").exists()]
-    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    """The last complete checkpoint in a folder; one that was being written when the run was killed does not count."""
+    found = [path for path in output.glob("checkpoint-*") if _complete(path / "trainer_state.json")]
+    return max(found, key=updates_of, default=None)
+
+
+def updates_of(checkpoint: Path) -> int:
+    """Optimizer updates that a checkpoint holds."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _complete(state: Path) -> bool:
+    """The trainer's state is the last file of a checkpoint to be written."""
+    try:
+        json.loads(state.read_text())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 class _Player:
     """TRL's `rollout_func`: syncs the policy, plays a step, and remembers what is logged of it."""
 
-    def __init__(self, rollout: Rollout, policy: PolicyEngine, background: Background, clock: _Clock) -> None:
+    def __init__(self, rollout: Rollout, policy: PolicyEngine, background: Background, clock: Clock) -> None:
         self.rollout = rollout
         self.policy = policy
         self.background = background
@@ -180,13 +268,13 @@ class _Player:
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids for row in rows],
             "logprobs": [row.logprobs for row in rows],
-            "env_mask": [[int(row.trained)] * len(row.completion_ids) for row in rows],
+            "env_mask": [[int(row.learnable)] * len(row.completion_ids) for row in rows],
             "episode_reward": [row.reward for row in rows],
             "diagnostics": [metrics] * len(rows),
         }
 
 
-def _handed_back(
+def team(
     completions: list[Any],
     episode_reward: list[float | None],
     diagnostics: list[Mapping[str, float]],
@@ -200,39 +288,7 @@ def _handed_back(
     return episode_reward
 
 
-class _Clock:
-    """Seconds of a step's parts."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._since = time.monotonic()
-
-    def part(self, name: str) -> _Part:
-        return _Part(self, name)
-
-    def lap(self) -> dict[str, float]:
-        """Seconds since the last lap, in all and by part; what is in no part is the loss, backward and update."""
-        now = time.monotonic()
-        whole = now - self._since
-        parts = {f"seconds/{name}": value for name, value in self.seconds.items()}
-        learn = whole - sum(self.seconds.values())
-        self.seconds, self._since = {}, now
-        return {"seconds/step": whole, **parts, "seconds/learn": learn}
-
-
-class _Part:
-    def __init__(self, clock: _Clock, name: str) -> None:
-        self.clock, self.name = clock, name
-
-    def __enter__(self) -> None:
-        self.started = time.monotonic()
-
-    def __exit__(self, *problem: object) -> None:
-        spent = time.monotonic() - self.started
-        self.clock.seconds[self.name] = self.clock.seconds.get(self.name, 0.0) + spent
-
-
-class _Steps(TrainerCallback):  # type: ignore[misc]
+class _Steps(TrainerCallback):
     """Counts steps where TRL counts optimizer updates."""
 
     def __init__(
@@ -240,7 +296,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         config: TrainConfig,
         on_step: OnStep,
         on_log: Callable[[int, Mapping[str, float]], None],
-        clock: _Clock,
+        clock: Clock,
     ) -> None:
         self.config = config
         self.after_step = on_step
@@ -262,39 +318,3 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, float] | None = None, **more: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
             self.after_log(state.global_step // self.config.updates_per_step, {**logs, **self.laps})
-
-
-def _token_limit(recipe: Recipe) -> int:
-    return recipe.team[recipe.trainee or ""].sampling.max_tokens
-
-
-def _peft(lora: LoraConfig, model: PreTrainedModel) -> PeftConfig:
-    """LoRA on the linear modules of the last `layers` layers, the output head left out (TRL reads it directly)."""
-    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
-    linear = [name for name in linear if not name.endswith("lm_head")]
-    count = int(model.config.num_hidden_layers)
-    lowest = count - (lora.layers or count)
-    targets = [name for name in linear if _layer(name) >= lowest and _wanted(name, lora)]
-    if not targets:
-        raise ValueError(f"lora.targets {lora.targets}: the model has no such linear modules, e.g. {linear[:3]}")
-    return PeftConfig(
-        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=targets, task_type="CAUSAL_LM"
-    )
-
-
-def _layer(name: str) -> int:
-    return next((int(part) for part in name.split(".") if part.isdigit()), 0)
-
-
-def _wanted(name: str, lora: LoraConfig) -> bool:
-    return lora.targets == "all-linear" or name.rpartition(".")[2] in lora.targets
-
-
-def _refuse_split_groups(config: TrainConfig, trainer: GRPOTrainer) -> None:
-    rows = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
-    processes = trainer.accelerator.num_processes
-    if rows % config.group_size:
-        raise ValueError(
-            f"{processes} processes would get {rows} rows a step each, and groups of {config.group_size} would straddle "
-            "them; make train.tasks_per_step a multiple of the number of processes"
-        )

@@ -6,6 +6,7 @@ run = train(load_recipe("recipes/quickstart.yaml"), "runs/quickstart")
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,6 @@ from pilotfish.verify import VerifierPool
 if TYPE_CHECKING:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from pilotfish.engine.base import Engine
     from pilotfish.engine.policy import PolicyEngine
 
 Told = Callable[[str, int, Mapping[str, float]], None]
@@ -47,10 +47,15 @@ def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step,
         The run; its `best` holds the weights that did best on the holdout.
 
     Raises:
-        RecipeError: nothing to train.
+        RecipeError: nothing to train, or started as one of several processes.
         RunError: the folder belongs to another recipe, or is in use.
         TooManyOutages: see `train.outages`.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise RecipeError(
+            f"train: WORLD_SIZE is {os.environ['WORLD_SIZE']}; a run is one process today. Start it without accelerate "
+            "or torchrun, and put frozen members on other GPUs with `device: cuda:1` or behind an API"
+        )
     with Run(folder, recipe) as run:
         if run.state("finished"):
             told("note: this run is finished; nothing is done again", 0, {})
@@ -106,42 +111,49 @@ class _Training:
         self.pool = VerifierPool()
         self.stop = EarlyStop(config.patience or sys.maxsize)
         self.stop.restore(run.state("early_stop").get("history", "[]"))
+        self.policy: PolicyEngine | None = None
 
     def all(self) -> None:
-        from pilotfish.train.grpo import newest_checkpoint, steps, train
+        from pilotfish.train.quiet import quiet
 
-        if self.tasks.repeats:
-            self.run.keep("overlap", {"repeats": [str(repeat) for repeat in self.tasks.repeats]})
-            self.told(f"note: {_listed(self.tasks.repeats)}", 0, {})
         try:
-            model, tokenizer = self.seats.trainee()
-            rows = [RowId(task.id, set=0, decision=self.config.decision) for task in self.tasks.train]
-            checkpoint, done = newest_checkpoint(self.run.checkpoints), 0
-            if checkpoint is not None:
-                done = int(checkpoint.name.rpartition("-")[2]) // self.config.updates_per_step
-                self.told(f"note: going on from step {done}", done, {})
-            self.told("start", done, {"steps": steps(self.config, len(rows))})
-            train(
-                self.recipe,
-                rows,
-                model,
-                tokenizer,
-                self.rollout,
-                background=self.background,
-                output=self.run.checkpoints,
-                on_step=self.after_step,
-                on_log=self.log,
-            )
+            with quiet():
+                self.learn()
             self.run.keep("finished", {"best": self.run.state("best")})
         finally:
             self.close()
 
+    def learn(self) -> None:
+        from pilotfish.train.grpo import newest_checkpoint, steps, train, updates_of
+
+        if self.tasks.repeats:
+            self.run.keep("overlap", {"repeats": [str(repeat) for repeat in self.tasks.repeats]})
+            self.told(f"note: {_listed(self.tasks.repeats)}", 0, {})
+        model, tokenizer = self.seats.trainee()
+        rows = [RowId(task.id, set=0, decision=self.config.decision) for task in self.tasks.train]
+        checkpoint, done = newest_checkpoint(self.run.checkpoints), 0
+        if checkpoint is not None:
+            done = updates_of(checkpoint) // self.config.updates_per_step
+            self.told(f"note: going on from step {done}", done, {})
+        self.told("start", done, {"steps": steps(self.config, len(rows))})
+        train(
+            self.recipe,
+            rows,
+            model,
+            tokenizer,
+            self.rollout,
+            background=self.background,
+            output=self.run.checkpoints,
+            on_step=self.after_step,
+            on_log=self.log,
+        )
+
     def rollout(self, policy: PolicyEngine) -> Rollout:
-        self.policy = self.seats.leased(policy)
+        self.policy = policy
         against = [config.load() for config in self.recipe.evaluate.against if config.name == "solo"]
         return Rollout(
             self.topology,
-            self.team(self.policy, training=True),
+            self.team(policy, training=True),
             {task.id: task for task in self.tasks.train},
             self.journal,
             self.pool.judge,
@@ -151,39 +163,46 @@ class _Training:
             kept=self.kept,
         )
 
-    def team(self, policy: Engine, *, training: bool) -> Team:
-        return Team(self.recipe.members(training=training), {**self.seats.frozen(), self.trainee: policy})
+    def team(self, policy: PolicyEngine, *, training: bool) -> Team:
+        engines = {**self.seats.frozen(), self.trainee: self.seats.leased(policy)}
+        return Team(self.recipe.members(training=training), engines)
 
     def after_step(self, step: int, trainer: GRPOTrainer, policy: PolicyEngine) -> bool:
-        """Evaluate on the holdout where it is due, keep the best weights, say whether to stop. Step 0: before training."""
+        """Evaluate on the holdout where it is due, keep the best weights, say whether to stop.
+
+        Step 0 is before training: where training only harms, the weights as they were stay the best.
+        """
         if step % self.config.evaluate_every and step != self.last(trainer):
             return False
         if not self.tasks.holdout:
             self.save(trainer, step)
             return False
         self.background.run(policy.sync(trainer.state.global_step))
-        decision = self.stop.update(step, self.holdout(step))
+        decision = self.stop.update(step, self.holdout(step, policy))
         self.run.keep("early_stop", {"history": self.stop.to_json()})
-        if decision.best:
+        if decision.best or self.stop.best_step is None:  # with nothing measured yet, the last weights are kept
             self.save(trainer, step)
         return decision.stop
 
     def last(self, trainer: GRPOTrainer) -> int:
         return int(trainer.args.max_steps) // self.config.updates_per_step
 
-    def holdout(self, step: int) -> float:
-        """Accuracy of the team on the holdout, greedy, with the weights as they are."""
+    def holdout(self, step: int, policy: PolicyEngine) -> float | None:
+        """Accuracy of the team on the holdout, sampled as the members' `sampling` says (greedy by default), with the
+        weights as they are; None where nothing could be judged."""
         field = Field("holdout", self.tasks.holdout, self.journal, self.pool.judge, self.recipe.seed, self.kept)
-        arm = Arm(f"step {step}", self.topology, self.team(self.policy, training=False))
+        arm = Arm(f"step {step}", self.topology, self.team(policy, training=False))
         episodes = self.background.run(field.play(arm))
         rewards = [episode.verdict.reward for episode in episodes if episode.verdict.reward is not None]
-        accuracy = sum(rewards) / max(1, len(rewards))
         pairs = zip(self.tasks.holdout, episodes, strict=True)
-        leaked = [leaks(task, words_of(episode)) for task, episode in pairs]
-        figures = {"holdout/accuracy": accuracy, "holdout/leak_rate": sum(leaked) / len(leaked)}
+        figures = {"holdout/leak_rate": sum(leaks(task, words_of(episode)) for task, episode in pairs) / len(episodes)}
+        if not rewards:
+            self.told(f"note: step {step}: no answer on the holdout could be judged", step, {})
+            return None
+        figures["holdout/accuracy"] = sum(rewards) / len(rewards)
         self.run.log({"kind": "holdout", "step": step, **figures})
         self.told("holdout", step, figures)
-        return accuracy
+        return figures["holdout/accuracy"]
 
     def save(self, trainer: GRPOTrainer, step: int) -> None:
         """Put the weights into the run's `best`, whole or not at all."""
@@ -200,6 +219,8 @@ class _Training:
         self.told("step", step, numbers)
 
     def close(self) -> None:
+        if self.policy is not None:
+            self.background.run(self.policy.close())
         self.background.run(self.seats.close())
         self.background.close()
         self.pool.close()

@@ -8,15 +8,19 @@ TRL is not known here: `train.grpo` hands these rows to it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, fork, play
+from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, check_group, fork, play
 from pilotfish.task import Task
 from pilotfish.team import Usage
 from pilotfish.topology import Topology
 from pilotfish.train.profile import TrainConfig
 from pilotfish.verify import contains_answer
+
+RIGHT = 0.5
+"""The reward from which an answer counts as right where right and wrong are counted: in the flips."""
 
 
 class TooManyOutages(Exception):
@@ -50,9 +54,14 @@ class Row:
     logprobs: list[float]
     reward: float | None
     trained: bool = True
-    """False for a row whose decision was never reached: it carries no loss."""
+    """False for a row whose decision was never reached: nobody said anything."""
     text: str = ""
     episodes: tuple[Episode, ...] = field(default=())
+
+    @property
+    def learnable(self) -> bool:
+        """Whether anything can be learned from it: it was said, and it was judged."""
+        return self.trained and self.reward is not None
 
 
 class Rollout:
@@ -92,6 +101,7 @@ class Rollout:
         self.alone = alone
         self.seed = seed
         self.kept = kept
+        self._began = time.time()
 
     async def step(self, ids: Sequence[str], step: int) -> list[Row]:
         """Play the rows of a step.
@@ -102,49 +112,64 @@ class Rollout:
 
         Raises:
             TooManyOutages: the share of rows without a verdict is above `config.outages`.
+            ReplayMismatch: the topology asked the rows of a group for the decision in different words.
         """
-        size = self.config.group_size
-        groups = [RowId.parse(ids[start]) for start in range(0, len(ids), size)]
-        numbers = [groups[:at].count(group) for at, group in enumerate(groups)]
-        played = await asyncio.gather(
-            *(
-                self._group(group, f"train/{step}/{group.task}/{group.set}" + f"#{n}" * (n > 0))
-                for group, n in zip(groups, numbers, strict=True)
-            )
-        )
-        rows = [row for group in played for row in group]
-        lost = [row for row in rows if row.reward is None]
-        if len(lost) > self.config.outages * len(rows):
+        groups = [RowId.parse(ids[start]) for start in range(0, len(ids), self.config.group_size)]
+        rows = await self._rows(groups, step)
+        if self._too_many(rows) and self._failed_before(rows):
+            rows = await self._rows(groups, step, ask_again=True)
+        if self._too_many(rows):
+            lost = [row for row in rows if row.reward is None]
             raise TooManyOutages(
                 f"step {step}: {len(lost)} of {len(rows)} rows have no verdict ({_why(lost)}); nothing was trained on "
                 "them. Mend the cause and resume: what was answered is in the journal"
             )
         return rows
 
-    async def _group(self, id: RowId, scope: str) -> list[Row]:
+    def _too_many(self, rows: Sequence[Row]) -> bool:
+        return sum(row.reward is None for row in rows) > self.config.outages * len(rows)
+
+    def _failed_before(self, rows: Sequence[Row]) -> bool:
+        """Whether calls of these rows failed in an earlier run: what stopped it may have been mended since.
+
+        Failures of a step that went on all the same stand, so that a resumed run learns from the same rows.
+        """
+        turns = (placed.turn for row in rows for episode in row.episodes for placed in episode.turns)
+        return any(turn.outcome == "failed" and turn.started < self._began for turn in turns)
+
+    async def _rows(self, groups: Sequence[RowId], step: int, *, ask_again: bool = False) -> list[Row]:
+        numbers = [groups[:at].count(group) for at, group in enumerate(groups)]
+        names = [f"train/{step}/{group.task}/{group.set}" for group in groups]
+        scopes = [f"{name}#{number}" if number else name for name, number in zip(names, numbers, strict=True)]
+        played = (self._group(*pair, ask_again) for pair in zip(groups, scopes, strict=True))
+        return [row for group in await asyncio.gather(*played) for row in group]
+
+    async def _group(self, id: RowId, scope: str, ask_again: bool) -> list[Row]:
         stored = f"stored/{id.task}/{id.set}" if self.config.prefix == "stored" else None
         scopes = Scopes(scope, stored, self.seed)
-        rows = await asyncio.gather(*(self._row(id, number, scopes) for number in range(self.config.group_size)))
-        return list(rows)
+        rows = (self._row(id, number, scopes, ask_again) for number in range(self.config.group_size))
+        made = list(await asyncio.gather(*rows))
+        check_group([row.episodes[0] for row in made], id.decision)
+        return made
 
-    async def _row(self, id: RowId, number: int, scopes: Scopes) -> Row:
-        salts = fork(id.decision, number)
-        names = ["" if answer == 0 else f"answer {answer}" for answer in range(self.config.answers)]
-        episodes = await asyncio.gather(*(self._play(id, scopes, salts, then) for then in names))
-        return self._made(id, tuple(episodes))
-
-    async def _play(self, id: RowId, scopes: Scopes, salts: dict[int, str], then: str) -> Episode:
-        return await play(
-            self.tasks[id.task],
-            self.topology,
-            self.team,
-            self.journal,
-            scopes,
-            judge=self.judge,
-            salts=salts,
-            then=then,
-            kept=self.kept,
+    async def _row(self, id: RowId, number: int, scopes: Scopes, ask_again: bool) -> Row:
+        continuations = ["" if answer == 0 else f"answer {answer}" for answer in range(self.config.answers)]
+        played = (
+            play(
+                self.tasks[id.task],
+                self.topology,
+                self.team,
+                self.journal,
+                scopes,
+                judge=self.judge,
+                salts=fork(id.decision, number),
+                then=then,
+                kept=self.kept,
+                ask_again=ask_again,
+            )
+            for then in continuations
         )
+        return self._made(id, tuple(await asyncio.gather(*played)))
 
     def _made(self, id: RowId, episodes: tuple[Episode, ...]) -> Row:
         decided = episodes[0].decisions(id.decision)
@@ -201,23 +226,29 @@ def diagnose(
         size: rows in a group.
     """
     groups = [rows[start : start + size] for start in range(0, len(rows), size)]
-    rewards = [[row.reward for row in group if row.reward is not None] for group in groups]
-    judged = [row for row in rows if row.reward is not None]
-    pairs = [(alone.get(row.id.task), row.episodes[0].verdict.reward) for row in judged]
-    pairs = [pair for pair in pairs if pair[0] is not None]
+    judged = [(row.id.task, reward) for row in rows for reward in _verdicts(row)]
+    pairs = [(before, after) for task, after in judged if (before := alone.get(task)) is not None]
+    said = [row for row in rows if row.trained]
     metrics = {
-        "team/accuracy": _mean([row.episodes[0].verdict.reward or 0.0 for row in judged]),
-        "team/no_verdict": 1 - _mean([row.reward is not None for row in rows]),
-        "group/no_spread": _mean([len(set(group)) <= 1 for group in rewards]),
-        "trainee/tokens": _mean([len(row.completion_ids) for row in rows if row.trained]),
-        "trainee/leak_rate": _mean([leaks(tasks[row.id.task], row.text) for row in rows if row.trained]),
+        "team/no_verdict": _mean([row.reward is None for row in rows]),
+        "group/no_spread": _mean([len({row.reward for row in group} - {None}) <= 1 for group in groups]),
     }
+    if judged:
+        metrics["team/accuracy"] = _mean([reward for _, reward in judged])
+    if said:
+        metrics["trainee/tokens"] = _mean([len(row.completion_ids) for row in said])
+        metrics["trainee/leak_rate"] = _mean([leaks(tasks[row.id.task], row.text) for row in said])
     if pairs:
-        metrics["flips/wrong_to_right"] = _mean([not before and bool(after) for before, after in pairs])
-        metrics["flips/right_to_wrong"] = _mean([bool(before) and not after for before, after in pairs])
+        metrics["flips/wrong_to_right"] = _mean([before < RIGHT <= after for before, after in pairs])
+        metrics["flips/right_to_wrong"] = _mean([after < RIGHT <= before for before, after in pairs])
     for member, usage in _usage(rows).items():
-        metrics[f"tokens/{member}"] = usage.total / max(1, len(rows))
+        metrics[f"tokens/{member}"] = usage.total / len(rows)
     return metrics
+
+
+def _verdicts(row: Row) -> list[float]:
+    """The team's rewards on a row, without the terms: one for each of its judged answers."""
+    return [episode.verdict.reward for episode in row.episodes if episode.verdict.reward is not None]
 
 
 def leaks(task: Task, text: str) -> bool:
@@ -242,4 +273,4 @@ def _why(rows: Sequence[Row]) -> str:
 
 
 def _mean(values: Sequence[float | bool]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    return sum(values) / len(values)

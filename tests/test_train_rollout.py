@@ -1,0 +1,235 @@
+"""Rollouts: which calls a step makes, who shares them, what a row is worth. No model: the trainee is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilotfish import Journal, ScriptedEngine, Task, Team, Topology, Verdict, topology
+from pilotfish.engine.base import Completion
+from pilotfish.episode import ReplayMismatch
+from pilotfish.team import Member, Sampling
+from pilotfish.topology import critic, hint, solo
+from pilotfish.train.profile import TrainConfig
+from pilotfish.train.rollout import Rollout, Row, RowId, diagnose
+
+TASKS = {name: Task(name, f"What is {name}?", "19") for name in ("a", "b")}
+LIMIT = 8
+
+
+class Spoken(ScriptedEngine):
+    """A scripted trainee with token ids: one a word."""
+
+    async def complete(self, messages: Any, sampling: Any, seed: int) -> Completion:
+        done = await super().complete(messages, sampling, seed)
+        words = done.text.split() or [""]
+        ids = tuple(len(word) for word in words)
+        return replace(done, prompt_ids=(1, 2), completion_ids=ids, logprobs=(-1.0,) * len(ids))
+
+
+class Scene:
+    """A trainee and an actor that never say the same twice, and the rollout of a topology."""
+
+    def __init__(self, journal: Journal, played: Topology, *, actor_temperature: float = 0.0, **config: Any) -> None:
+        numbers = itertools.count()
+        self.trainee = Spoken(lambda messages, sampling, seed: f"hint {next(numbers)}", identity=None)
+        self.actor = ScriptedEngine(lambda messages, sampling, seed: f"answer {next(numbers)}")
+        members = {
+            "collaborator": Member("collaborator", "pilot", True, Sampling(temperature=1.0, max_tokens=LIMIT)),
+            "actor": Member("actor", "scripted", False, Sampling(temperature=actor_temperature)),
+        }
+        team = Team(members, {"collaborator": self.trainee, "actor": self.actor})
+        settings = {"group_size": 4, "tasks_per_step": 2, "updates_per_step": 1, "micro_batch": 8, **config}
+        self.rollout = Rollout(played, team, TASKS, journal, self.judge, TrainConfig(**settings), alone=solo)
+        self.verdicts: dict[str, float | None] = {}
+
+    async def judge(self, task: Task, answer: str, form: str) -> Verdict:
+        reward = self.verdicts.setdefault(answer, len(self.verdicts) % 2)
+        return Verdict(reward, answer, "" if reward is not None else "away")
+
+    def step(self, number: int = 0, decision: int = 0) -> list[Row]:
+        ids = [str(RowId(task, decision=decision)) for task in TASKS for _ in range(4)]
+        return asyncio.run(self.rollout.step(ids, number))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = Journal(tmp_path / "journal")
+    yield opened
+    opened.close()
+
+
+def test_several_answers_share_the_trainees_words_and_the_reward_is_their_mean(journal: Journal) -> None:
+    scene = Scene(journal, hint, actor_temperature=0.7, answers=3)
+    rows = scene.step()
+    assert (scene.trainee.calls, scene.actor.calls) == (8, 24)
+    for row in rows:
+        assert len({episode.answer for episode in row.episodes}) == 3
+        assert {episode.decisions()[0].turn.text for episode in row.episodes} == {row.text}
+        rewards = [scene.verdicts[episode.answer or ""] or 0 for episode in row.episodes]
+        assert row.reward == pytest.approx(sum(rewards) / 3)
+    assert len({row.reward for row in rows}) > 1
+
+
+def test_several_greedy_answers_are_one_call(journal: Journal) -> None:
+    scene = Scene(journal, hint, answers=3)
+    scene.step()
+    assert (scene.trainee.calls, scene.actor.calls) == (8, 8)
+
+
+@pytest.mark.parametrize(("prefix", "drafts"), [("stored", 2), ("fresh", 4)])
+def test_stored_drafts_are_asked_once_a_task_over_all_steps(prefix: str, drafts: int, journal: Journal) -> None:
+    scene = Scene(journal, critic, actor_temperature=0.7, prefix=prefix)
+    first, second = scene.step(0), scene.step(1)
+    assert scene.actor.calls == drafts + 16
+    assert scene.trainee.calls == 16, "the trainee's own words are never stored"
+    drafted = [[row.episodes[0].turns[0].turn.text for row in rows] for rows in (first, second)]
+    assert (drafted[0] == drafted[1]) == (prefix == "stored")
+
+
+def test_a_later_decision_forks_there_and_shares_what_is_before(journal: Journal) -> None:
+    scene = Scene(journal, critic.bind(rounds=2), actor_temperature=0.7)
+    rows = scene.step(decision=1)
+    # Per group: draft, first comment, first revision; per row: second comment, second revision.
+    assert (scene.trainee.calls, scene.actor.calls) == (2 * (1 + 4), 2 * (2 + 4))
+    for group in (rows[:4], rows[4:]):
+        turns = [row.episodes[0].decisions() for row in group]
+        assert len({first.turn.text for first, _ in turns}) == 1
+        assert len({str(second.turn.messages) for _, second in turns}) == 1
+        assert len({second.turn.text for _, second in turns}) == 4
+        assert [row.text for row in group] == [second.turn.text for _, second in turns]
+
+
+def test_the_terms_of_the_reward_are_counted_by_hand(journal: Journal) -> None:
+    scene = Scene(journal, hint, reward={"format": 0.25, "length": 0.5})
+    words = iter(["one two", "", "w " * 8, "w " * 9] * 2)
+    scene.trainee = Spoken(lambda messages, sampling, seed: next(words), identity=None)
+    scene.rollout.team = Team(scene.rollout.team.members, {"collaborator": scene.trainee, "actor": scene.actor})
+    rows = scene.step()
+    by_text = {row.text: row for row in rows[:4]}
+    right = {text: scene.verdicts[row.episodes[0].answer or ""] or 0 for text, row in by_text.items()}
+    whole, empty, full = "one two", "", ("w " * 8).strip()
+    assert by_text[whole].reward == pytest.approx(right[whole] + 0.25 - 0.5 * 2 / 8)
+    assert by_text[empty].reward == pytest.approx(right[empty] - 0.5 * 1 / 8)
+    cut = [row for row in rows[:4] if row.text.strip() == full]
+    terms = sorted((row.reward or 0) - (scene.verdicts[row.episodes[0].answer or ""] or 0) for row in cut)
+    assert terms == pytest.approx([-0.5, 0.25 - 0.5])
+
+
+def test_an_answer_without_a_verdict_leaves_the_mean_and_none_at_all_leaves_the_row(journal: Journal) -> None:
+    scene = Scene(journal, hint, actor_temperature=0.7, answers=2)
+    outcomes = iter([1.0, None, *[None, None], *[0.0, 1.0] * 6])
+
+    async def judge(task: Task, answer: str, form: str) -> Verdict:
+        return Verdict(next(outcomes), answer, "away")
+
+    scene.rollout.judge = judge
+    for row in scene.step():
+        seen = [episode.verdict.reward for episode in row.episodes]
+        judged = [reward for reward in seen if reward is not None]
+        assert row.reward == (sum(judged) / len(judged) if judged else None)
+        assert row.learnable == bool(judged)
+
+
+def test_the_diagnostics_are_counted_by_hand(journal: Journal) -> None:
+    scene = Scene(journal, hint)
+    hints = {"a": ["think", "it is 19", "say 19", "add"], "b": ["x", "y", "z", "19"]}
+    order = {task: iter(said) for task, said in hints.items()}
+
+    def advise(messages: Any, sampling: Any, seed: int) -> str:
+        return next(order[messages[-1]["content"].removeprefix("What is ")[0]])
+
+    # The actor repeats what it is told: right where the hint holds 19; alone it is right on b only.
+    def answer(messages: Any, sampling: Any, seed: int) -> str:
+        asked = messages[-1]["content"]
+        return "19" if "19" in asked or ("Hint" not in asked and "is b" in asked) else "no"
+
+    async def judge(task: Task, answer: str, form: str) -> Verdict:
+        return Verdict(float(answer == "19"), answer)
+
+    trainee, actor = Spoken(advise, identity=None), ScriptedEngine(answer)
+    scene.rollout.team = Team(scene.rollout.team.members, {"collaborator": trainee, "actor": actor})
+    scene.rollout.judge = judge
+
+    async def played() -> Any:
+        rows = await scene.rollout.step([str(RowId(task)) for task in TASKS for _ in range(4)], 0)
+        return rows, await scene.rollout.without_trainee(rows)
+
+    rows, alone = asyncio.run(played())
+    assert alone == {"a": 0.0, "b": 1.0}
+    found = diagnose(rows, alone, TASKS, 4)
+    # A token is a word: 30 ask for a hint, the 8 hints have 11, "What is a? (Hint:" has 4, an answer is one.
+    assert found == pytest.approx(
+        {
+            "team/accuracy": 3 / 8,
+            "team/no_verdict": 0.0,
+            "group/no_spread": 0.0,
+            "trainee/tokens": (1 + 3 + 2 + 1 + 1 + 1 + 1 + 1) / 8,
+            "trainee/leak_rate": 3 / 8,
+            "flips/wrong_to_right": 2 / 8,
+            "flips/right_to_wrong": 3 / 8,
+            "tokens/collaborator": (8 * 30 + 11) / 8,
+            "tokens/actor": (8 * 4 + 11 + 8) / 8,
+        }
+    )
+
+
+def test_rewards_without_a_verdict_are_in_no_mean_of_the_diagnostics(journal: Journal) -> None:
+    scene = Scene(journal, hint, outages=1.0)
+
+    async def judge(task: Task, answer: str, form: str) -> Verdict:
+        return Verdict(None if task.id == "a" else 1.0, answer, "away")
+
+    scene.rollout.judge = judge
+    found = diagnose(scene.step(), {"a": 0.0, "b": 0.0}, TASKS, 4)
+    assert (found["team/accuracy"], found["team/no_verdict"]) == (1.0, 0.5)
+    assert found["group/no_spread"] == 1.0
+    assert found["flips/wrong_to_right"] == 1.0
+
+
+def test_a_task_that_stands_twice_in_a_step_gets_two_groups_of_its_own(journal: Journal) -> None:
+    scene = Scene(journal, hint)
+    rows = asyncio.run(scene.rollout.step([str(RowId("a"))] * 8, 0))
+    assert len({row.text for row in rows}) == 8
+
+
+@topology
+async def branching(task: Task, room: Any) -> Any:
+    said = await room.gather(*(room.ask("collaborator", f"{task.question} {n}") for n in range(2)))
+    return said[0]
+
+
+wandering = itertools.count()
+
+
+@topology
+async def restless(task: Task, room: Any) -> Any:
+    """Not a function of its task: each run asks something else."""
+    said = await room.ask("collaborator", f"{task.question} {next(wandering)}")
+    return await room.ask("actor", said.text, final=True)
+
+
+def test_what_cannot_be_a_group_is_refused_by_name(journal: Journal) -> None:
+    with pytest.raises(ValueError, match="decision 0 is asked on 2 concurrent branches; a group needs one"):
+        Scene(journal, branching).step()
+    with pytest.raises(ReplayMismatch, match="call 0: collaborator is asked something else"):
+        Scene(journal, restless).step()
+
+
+def test_a_trainee_without_token_ids_is_refused(journal: Journal) -> None:
+    scene = Scene(journal, hint)
+    engines = {"collaborator": ScriptedEngine(["words"] * 8, identity=None), "actor": scene.actor}
+    scene.rollout.team = Team(scene.rollout.team.members, engines)
+    with pytest.raises(ValueError, match="collaborator: its engine reports no token ids, so it cannot be trained"):
+        scene.step()
+
+
+def test_a_row_id_survives_being_written_down() -> None:
+    for task in ("t1", "a|b|3", "αβ|"):
+        assert RowId.parse(str(RowId(task, 2, 1))) == RowId(task, 2, 1)

@@ -1,0 +1,17 @@
+"""A topology for training tests: the team is right where the trainee's words begin with a vowel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pilotfish import topology
+from pilotfish.topology.prompts import Prompt, Prompts
+
+PROMPTS = Prompts(say=Prompt(user="{question}"))
+
+
+@topology
+async def vowels(task: Any, room: Any) -> str:
+    """One ask; what it is worth is decided here, so no actor is needed."""
+    said = await room.ask("collaborator", PROMPTS.say(task))
+    return "yes" if said.text[:1] in set("aeiouAEIOU") else "no"
