@@ -82,10 +82,14 @@ def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
     """Baselines, the team before training, and after it where the run has trained weights."""
     frozen = Team(recipe.members(), {name: seats.engine(name) for name in recipe.team})
     against = [config.load() for config in recipe.evaluate.against]
-    arms = [Arm(topology.label, topology, frozen) for topology in against]
+    names = [topology.name for topology in against]
+    arms = [
+        Arm(topology.name if names.count(topology.name) == 1 else topology.label, topology, frozen)
+        for topology in against
+    ]
     topology = recipe.topology.load()
     if recipe.trainee is None:
-        return [*arms, Arm(topology.label, topology, frozen)]
+        return [*arms, Arm(topology.name if topology.name not in names else topology.label, topology, frozen)]
     if "trainee" in recipe.evaluate.controls:
         prompts = next((t.options["prompts"] for t in against if t.name == "solo" and "prompts" in t.options), None)
         alone = solo.bind(member=recipe.trainee, **({"prompts": prompts} if prompts else {}))
