@@ -15,12 +15,11 @@ import pytest
 from pilotfish.cli import main
 from pilotfish.engine.base import Completion
 from pilotfish.episode import Journal, Turn
-from pilotfish.estimate import estimate_recipe, mean_completions, training_steps
+from pilotfish.estimate import estimate_recipe, mean_completions
 from pilotfish.memory import measure, memory
 from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.rehearsal import Tally
 from pilotfish.team import Sampling, Usage
-from pilotfish.train.profile import TrainConfig
 
 Make = Callable[..., dict[str, Any]]
 GREEDY = {"temperature": 0.0, "max_tokens": 40}
@@ -158,14 +157,6 @@ def test_lengths_come_from_what_a_run_has_recorded(make: Make, tmp_path: Path) -
 def test_a_trainee_that_is_never_asked_is_named(make: Make) -> None:
     with pytest.raises(ValueError, match="does not come to decision 0 of collaborator"):
         estimate_recipe(parse_recipe(make("solo")))
-
-
-@pytest.mark.parametrize("changes", [{}, {"epochs": 2.5}, {"steps": 7}])
-def test_steps_are_those_of_the_training(changes: dict[str, Any]) -> None:
-    from pilotfish.train.grpo import steps
-
-    config = TrainConfig(**changes)
-    assert training_steps(config, 100) == steps(config, 100)
 
 
 def test_estimating_imports_no_torch_and_asks_nobody(make: Make, tmp_path: Path) -> None:

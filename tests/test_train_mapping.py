@@ -12,8 +12,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from pilotfish import ScriptedEngine, Task, Verdict
 from pilotfish.engine.transformers import TransformersEngine
-from pilotfish.train.grpo import arguments, order, steps
-from pilotfish.train.profile import TrainConfig
+from pilotfish.train.grpo import arguments, order
+from pilotfish.train.profile import TrainConfig, steps
 from pilotfish.train.rollout import Row, RowId, TooManyOutages
 from tiny import save_tiny, tiny_model
 from training import PROMPTS, TASKS, helps, learn, recipe

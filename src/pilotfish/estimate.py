@@ -35,12 +35,10 @@ from pilotfish.rehearsal import (
 from pilotfish.run import Run
 from pilotfish.task import Task, load_tasks
 from pilotfish.team import Messages, Price, Usage
-from pilotfish.train.profile import TrainConfig
+from pilotfish.train.profile import TrainConfig, steps
 
 SAMPLE = 8
 """Tasks that a stage is rehearsed on."""
-CANDIDATES = 16
-"""Holdout tasks that the best constant words are rehearsed on: as many as are tried, so that calls scale."""
 TRAINING, HOLDOUT = "training", "holdout"
 
 
@@ -125,11 +123,6 @@ def mean_completions(journal: Journal) -> dict[str, float]:
     return {member: usage.completion / calls[member] for member, usage in total.items()}
 
 
-def training_steps(config: TrainConfig, tasks: int) -> int:
-    """Steps of a training on so many tasks; an incomplete last one is left out."""
-    return config.steps or int(config.epochs * (tasks // config.tasks_per_step))
-
-
 @dataclass(frozen=True)
 class _Material:
     """The tasks of every stage: how many there are, and the sample that is rehearsed."""
@@ -152,9 +145,9 @@ class _Material:
         if recipe.tasks is None or recipe.trainee is None or not isinstance(config, TrainConfig):
             return cls(None, 0, 0, 0, [], [], benchmarks)
         divided = curriculum(recipe)
-        steps = training_steps(config, len(divided.train))
-        samples = _sample(divided.train, SAMPLE), _sample(divided.holdout, CANDIDATES)
-        return cls(config, steps, len(divided.train), len(divided.holdout), *samples, benchmarks)
+        total = steps(config, len(divided.train))
+        samples = _sample(divided.train, SAMPLE), _sample(divided.holdout, recipe.evaluate.constants)
+        return cls(config, total, len(divided.train), len(divided.holdout), *samples, benchmarks)
 
 
 def _rehearsed(
@@ -222,7 +215,7 @@ async def _constant(rehearsal: _Rehearsal, material: _Material, arm: Arm) -> lis
     sample = material.holdout_sample
     if "constant" not in rehearsal.recipe.evaluate.controls or not sample:
         return []
-    words = await best_constant(arm, _field(rehearsal, HOLDOUT, sample), CANDIDATES)
+    words = await best_constant(arm, _field(rehearsal, HOLDOUT, sample), rehearsal.recipe.evaluate.constants)
     rehearsal.book("search for constant words", material.holdout / len(sample))
     return [control("best constant words", arm, lambda task: words)]
 

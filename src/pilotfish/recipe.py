@@ -59,7 +59,7 @@ class MemberConfig(Model):
     revision: str | None = None
     """The model's revision, on the hub or as declared for an API; part of the name under which answers are kept."""
     sampling: Sampling = Sampling(temperature=0.0)
-    """How it is asked. Greedy by default; a trainee is sampled at `train.temperature` while it learns."""
+    """How it is asked; greedy unless `temperature` is given. A trainee is sampled at `train.temperature` to learn."""
     price: Price = Price()
     """Money per million tokens."""
     base_url: str | None = None
@@ -80,6 +80,11 @@ class MemberConfig(Model):
     """In process: `cuda`, `cuda:1`, `cpu`."""
     trust_remote_code: bool = False
     """Run code that the model's repository ships. Only for repositories you have read."""
+
+    @field_validator("sampling", mode="before")
+    @classmethod
+    def _greedy(cls, value: Any) -> Any:
+        return {"temperature": 0.0, **value} if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
     def _engine_fits(self) -> MemberConfig:
@@ -140,6 +145,8 @@ class EvaluateConfig(Model):
     controls: tuple[Literal["empty", "constant", "shuffled", "trainee"], ...] = ()
     """What tells a hint from a habit: an `empty` hint, the best `constant` hint, another task's hint (`shuffled`); and
     the `trainee` alone, without its team."""
+    constants: int = Field(default=16, ge=1)
+    """How many different words of the trained team the `constant` control tries, on the holdout."""
     concurrency: int = Field(default=512, ge=1)
     """Most episodes in flight."""
 

@@ -88,17 +88,17 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     def log(self, row: dict[str, Any]) -> None:
-        """Append a row of metrics."""
-        with self.metrics.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        """Append a row of metrics; a line that a killed process left unfinished is closed first."""
+        with self.metrics.open("a+b") as file:
+            if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+                file.write(b"\n")
+            file.write(json.dumps(row).encode() + b"\n")
 
     def logged(self) -> Iterator[dict[str, Any]]:
         """The rows of metrics; a step that was taken again after a resume counts in its last version."""
-        if not self.metrics.exists():
-            return
-        rows = [json.loads(line) for line in self.metrics.read_text().splitlines() if line.endswith("}")]
-        latest = {(row.get("kind"), row.get("step")): row for row in rows}
-        yield from latest.values()
+        lines = self.metrics.read_text().splitlines() if self.metrics.exists() else []
+        rows = [row for row in map(_row, lines) if row is not None]
+        yield from {(row.get("kind"), row.get("step")): row for row in rows}.values()
 
     def state(self, name: str) -> dict[str, Any]:
         """A small named state that survives a resume; empty when there is none."""
@@ -127,6 +127,13 @@ def open_run(folder: Path | str) -> Run:
     if not (Path(folder) / "recipe.yaml").exists():
         raise RecipeError(f"{folder}: no run there (no recipe.yaml)")
     return Run(folder)
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        return None
 
 
 def _training(recipe: Recipe) -> dict[str, Any]:

@@ -94,15 +94,18 @@ class Seats:
         from pilotfish.engine.transformers import TransformersEngine
 
         trainee = self.recipe.team.get(self.recipe.trainee or "")
+        seated = [other for other in self.recipe.team.values() if _deployment(other) == _deployment(member)]
+        nucleus = any(other.sampling.top_p < 1 for other in seated)
         if trainee is not None and trainee.lora and _deployment(trainee) == _deployment(member):
             model, tokenizer = self.trainee()
-            return self._leased(member, TransformersEngine(shared_copy(model), tokenizer))
+            return self._leased(member, TransformersEngine(shared_copy(model), tokenizer, nucleus=nucleus))
         engine = TransformersEngine.load(
             member.model,
             revision=member.revision,
             dtype=member.dtype,
             device=member.device,
             trust_remote_code=member.trust_remote_code,
+            nucleus=nucleus,
         )
         return self._leased(member, engine)
 

@@ -33,8 +33,8 @@ from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, re
 _WATCH_SECONDS = 0.5
 _CHECK_TOKENS = 6
 _CHECK_ERROR = {torch.float32: 0.05, torch.bfloat16: 0.6, torch.float16: 0.6}
-"""Largest mean difference of log-probabilities to `generate()`. On random prompts rounding to bfloat16 gives 0.02 to 0.3
-(a sharply fine-tuned model shows the most), a wrong mask or cache over 1."""
+"""Largest mean difference of log-probabilities to `generate()`. On random prompts rounding to bfloat16 gives 0.02 to
+0.3 (a sharply fine-tuned model shows the most), a wrong mask or cache over 1."""
 _STEPS = threading.Lock()
 """Held for each step of any engine: while one captures a CUDA graph, no other thread may allocate or synchronise."""
 

@@ -114,7 +114,7 @@ def another_tasks_words(episodes: Sequence[Episode], tasks: Sequence[Task]) -> C
     return lambda task: said[task.id]
 
 
-async def best_constant(arm: Arm, holdout: Field, candidates: int = 16) -> str:
+async def best_constant(arm: Arm, holdout: Field, candidates: int) -> str:
     """The one hint that, given on every task, serves best on the holdout, of what the arm says there.
 
     Args:

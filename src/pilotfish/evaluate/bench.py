@@ -108,7 +108,8 @@ async def _constant(recipe: Recipe, arms: Sequence[Arm], field: Field) -> list[A
     if "constant" not in recipe.evaluate.controls or not arms[-1].name.endswith(TRAINED) or recipe.tasks is None:
         return []
     tasks = curriculum(recipe).holdout
-    words = await best_constant(arms[-1], replace(field, benchmark="holdout", tasks=tasks))
+    holdout = replace(field, benchmark="holdout", tasks=tasks)
+    words = await best_constant(arms[-1], holdout, recipe.evaluate.constants)
     return [control("best constant words", arms[-1], lambda task: words)]
 
 

@@ -25,7 +25,7 @@ from pilotfish.engine.policy import PolicyEngine
 from pilotfish.recipe import Recipe
 from pilotfish.train.clock import Clock
 from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
-from pilotfish.train.profile import TrainConfig
+from pilotfish.train.profile import TrainConfig, steps
 from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout, RowId, diagnose
 
@@ -113,21 +113,6 @@ def _dtype(recipe: Recipe) -> torch.dtype | None:
     """In which the trainee's words are generated, where the recipe says so."""
     dtype = recipe.team[recipe.trainee or ""].dtype
     return None if dtype == "auto" else getattr(torch, dtype)
-
-
-def steps(config: TrainConfig, tasks: int) -> int:
-    """Steps of a training: `steps`, or as many as the epochs hold; an incomplete last one is left out.
-
-    Raises:
-        ValueError: fewer tasks than one step takes.
-    """
-    total = config.steps or int(config.epochs * (tasks // config.tasks_per_step))
-    if tasks < config.tasks_per_step or not total:
-        raise ValueError(
-            f"train: {tasks} tasks x {config.epochs} epochs do not fill one step of tasks_per_step = "
-            f"{config.tasks_per_step}; lower it, add tasks, or raise epochs"
-        )
-    return total
 
 
 def order(rows: Sequence[RowId], config: TrainConfig, seed: int) -> list[RowId]:

@@ -146,3 +146,18 @@ class TrainConfig(BaseModel):
     @property
     def rows_per_step(self) -> int:
         return self.group_size * self.tasks_per_step
+
+
+def steps(config: TrainConfig, tasks: int) -> int:
+    """Steps of a training: `steps`, or as many as the epochs hold; an incomplete last one is left out.
+
+    Raises:
+        ValueError: fewer tasks than one step takes.
+    """
+    total = config.steps or int(config.epochs * (tasks // config.tasks_per_step))
+    if tasks < config.tasks_per_step or not total:
+        raise ValueError(
+            f"train: {tasks} tasks x {config.epochs} epochs do not fill one step of tasks_per_step = "
+            f"{config.tasks_per_step}; lower it, add tasks, or raise epochs"
+        )
+    return total

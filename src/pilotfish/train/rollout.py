@@ -252,8 +252,9 @@ def _verdicts(row: Row) -> list[float]:
 
 
 def leaks(task: Task, text: str) -> bool:
-    """Whether the trainee's words already contain the gold answer."""
-    return contains_answer(task.answer, text, task.verifier)
+    """Whether the trainee's words already contain a gold answer."""
+    golds = [task.answer, *task.meta.get("alt_answers", ())]
+    return any(contains_answer(str(gold), text, task.verifier) for gold in golds)
 
 
 def _usage(rows: Sequence[Row]) -> dict[str, Usage]:
