@@ -4,8 +4,8 @@
     python bench/step_vs_trl.py --model smollm2 --steps 1 --tasks 2 --group 4 --tokens 8   # anywhere
 
 Same policy, same frozen actor on the same engine, same prompts, lengths, optimizer and loss; what differs is who
-generates the hints and how the calls are played: stock TRL generates with `generate()` and then awaits its reward function.
-The first step of each side is warm-up and not counted. Ends with `ratio step_stock_over_ours VALUE`.
+generates the hints and how the calls are played: stock TRL generates with `generate()` and then awaits its reward
+function. The first step of each side is warm-up and not counted. Ends with `ratio step_stock_over_ours VALUE`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def main() -> None:
         theirs = stock(recipe, tasks, actor, pool)[1:]
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     print(
-        f"{card}, torch {torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}, {rows} rows"
+        f"{card}, torch {torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}, "
+        f"{rows} rows"
     )
     print("ours  seconds a step", [round(value, 2) for value in mine])
     print("stock seconds a step", [round(value, 2) for value in theirs])

@@ -22,7 +22,7 @@ from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run, cache_folder
 from pilotfish.seats import Seats
 from pilotfish.train.early_stop import EarlyStop
-from pilotfish.train.profile import SftConfig, TrainConfig
+from pilotfish.train.profile import SftConfig, TrainConfig, steps
 from pilotfish.train.rollout import Rollout, RowId, leaks
 from pilotfish.verify import VerifierPool
 
@@ -124,7 +124,7 @@ class _Training:
             self.close()
 
     def learn(self) -> None:
-        from pilotfish.train.grpo import newest_checkpoint, steps, train, updates_of
+        from pilotfish.train.grpo import newest_checkpoint, train, updates_of
 
         if self.tasks.repeats:
             self.run.keep("overlap", {"repeats": [str(repeat) for repeat in self.tasks.repeats]})
