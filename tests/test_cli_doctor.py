@@ -13,8 +13,8 @@ import pytest
 
 from pilotfish import doctor
 from pilotfish.cli import main
-from pilotfish.doctor import Finding, gold_reply, recipe_findings, satisfies
-from pilotfish.endpoint import list_models
+from pilotfish.preflight.doctor import Finding, gold_reply, recipe_findings, satisfies
+from pilotfish.preflight.endpoint import list_models
 from pilotfish.recipe import parse_recipe
 from pilotfish.task import Task
 

@@ -15,10 +15,10 @@ import pytest
 from pilotfish.cli import main
 from pilotfish.engine.base import Completion
 from pilotfish.episode import Journal, Turn
-from pilotfish.estimate import estimate_recipe, mean_completions
-from pilotfish.memory import measure, memory
+from pilotfish.preflight.estimate import estimate_recipe, mean_completions
+from pilotfish.preflight.memory import measure, memory
+from pilotfish.preflight.rehearsal import Tally
 from pilotfish.recipe import Recipe, parse_recipe
-from pilotfish.rehearsal import Tally
 from pilotfish.team import Sampling, Usage
 
 Make = Callable[..., dict[str, Any]]

@@ -112,11 +112,6 @@ class Run:
         os.replace(partial, self.folder / f"{name}.json")
 
 
-def cache_folder() -> Path:
-    """For converted models and answers that outlive a run: $PILOTFISH_CACHE or ~/.cache/pilotfish."""
-    return Path(os.environ.get("PILOTFISH_CACHE") or Path.home() / ".cache" / "pilotfish")
-
-
 def open_run(folder: Path | str) -> Run:
     """A finished or unfinished run by its folder.
 

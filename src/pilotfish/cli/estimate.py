@@ -15,10 +15,10 @@ from pilotfish.cli.errors import one_line
 from pilotfish.cli.options import RunFolder, Setting, Traceback, settings
 
 if TYPE_CHECKING:
-    from pilotfish.estimate import Estimate, Line
-    from pilotfish.memory import Held
+    from pilotfish.preflight.estimate import Estimate, Line
+    from pilotfish.preflight.memory import Held
+    from pilotfish.preflight.rehearsal import Tally
     from pilotfish.recipe import Recipe
-    from pilotfish.rehearsal import Tally
 
 
 def estimate(
@@ -33,8 +33,8 @@ def estimate(
     """
     with one_line(traceback):
         from pilotfish.cli.progress import quieten
-        from pilotfish.estimate import estimate_recipe, mean_completions
-        from pilotfish.memory import memory
+        from pilotfish.preflight.estimate import estimate_recipe, mean_completions
+        from pilotfish.preflight.memory import memory
         from pilotfish.recipe import load_recipe
         from pilotfish.run import open_run
 
@@ -89,7 +89,7 @@ def notes(found: Estimate) -> list[str]:
 
 def memory_table(held: list[Held]) -> Table:
     """What each set of weights takes, by purpose."""
-    from pilotfish.memory import by_device
+    from pilotfish.preflight.memory import by_device
 
     table = _table("Memory of weights in process", "model", names=1)
     table.add_column("weights", justify="right", no_wrap=True)
@@ -118,8 +118,8 @@ def _table(title: str, *heads: str, names: int) -> Table:
 
 
 def _sum(lines: list[Line]) -> Line:
-    from pilotfish.estimate import Line
-    from pilotfish.rehearsal import Tally
+    from pilotfish.preflight.estimate import Line
+    from pilotfish.preflight.rehearsal import Tally
 
     likely, most = Tally(), Tally()
     for line in lines:

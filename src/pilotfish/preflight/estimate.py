@@ -21,9 +21,8 @@ from pilotfish.curriculum import curriculum
 from pilotfish.episode import Journal
 from pilotfish.evaluate.arms import Arm, Field, best_constant, control
 from pilotfish.evaluate.bench import compare, standard_arms
-from pilotfish.memory import local_folder
-from pilotfish.recipe import Recipe
-from pilotfish.rehearsal import (
+from pilotfish.preflight.memory import local_folder
+from pilotfish.preflight.rehearsal import (
     Count,
     Ledger,
     RehearsedSeats,
@@ -32,6 +31,7 @@ from pilotfish.rehearsal import (
     quarter_of_characters,
     rehearse_groups,
 )
+from pilotfish.recipe import Recipe
 from pilotfish.run import Run
 from pilotfish.task import Task, load_tasks
 from pilotfish.team import Messages, Price, Usage

@@ -15,8 +15,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from pilotfish.cache import cache_folder
 from pilotfish.recipe import MemberConfig, Recipe
-from pilotfish.run import cache_folder
 from pilotfish.train.profile import TrainConfig
 
 Shapes = dict[str, tuple[int, ...]]

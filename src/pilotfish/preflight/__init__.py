@@ -1,0 +1,1 @@
+"""Before anything is spent: what a recipe will cost (`estimate`), and whether it can run here (`doctor`)."""
