@@ -23,10 +23,11 @@ import transformers
 from tokenizers import Tokenizer, models
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from pilotfish.engine.loading import fast_dtype, load, plain_copy
+from pilotfish.engine.loading import fast_dtype, load
 from pilotfish.engine.policy import PolicyEngine
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine
 from pilotfish.engine.transformers import choose_tokens
+from pilotfish.engine.weights import plain_copy
 
 SHAPES: dict[str, dict[str, int]] = {
     "random-tiny": {

@@ -18,11 +18,13 @@ peft = pytest.importorskip("peft")
 from pilotfish.cache import cache_folder  # noqa: E402
 from pilotfish.engine.base import Completion, Refused  # noqa: E402
 from pilotfish.engine.batches import BatchTokens  # noqa: E402
+from pilotfish.engine.chat import plain_text, render, stop_ids  # noqa: E402
 from pilotfish.engine.continuous import ContinuousTokens  # noqa: E402
 from pilotfish.engine.embedded import check_sha256, embedded  # noqa: E402
-from pilotfish.engine.loading import load, plain_text, render, shared_copy, stop_ids, weights_hash  # noqa: E402
+from pilotfish.engine.loading import load  # noqa: E402
 from pilotfish.engine.policy import PolicyEngine  # noqa: E402
 from pilotfish.engine.transformers import TransformersEngine, choose_tokens  # noqa: E402
+from pilotfish.engine.weights import shared_copy, weights_hash  # noqa: E402
 from pilotfish.team import Messages, Sampling  # noqa: E402
 from tiny import TEMPLATE, save_tiny, tiny_model, tiny_tokenizer  # noqa: E402
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pilotfish.engine.loading import render
+from pilotfish.engine.chat import render
 from pilotfish.lab.row import Row, ask, row
 from pilotfish.recipe import LoraConfig
 from pilotfish.train.sft import IGNORED, sft, tokenize

@@ -90,8 +90,8 @@ class Seats:
         )
 
     def _in_process(self, member: MemberConfig) -> Engine:
-        from pilotfish.engine.loading import shared_copy
         from pilotfish.engine.transformers import TransformersEngine
+        from pilotfish.engine.weights import shared_copy
 
         trainee = self.recipe.team.get(self.recipe.trainee or "")
         seated = [other for other in self.recipe.team.values() if _deployment(other) == _deployment(member)]

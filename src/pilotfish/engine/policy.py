@@ -16,9 +16,10 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pilotfish.engine.base import Refused
-from pilotfish.engine.loading import fast_dtype, plain_copy
+from pilotfish.engine.loading import fast_dtype
 from pilotfish.engine.tokens import TokenEngine
 from pilotfish.engine.transformers import TransformersEngine
+from pilotfish.engine.weights import plain_copy
 
 
 class PolicyEngine(TransformersEngine):

@@ -13,9 +13,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pilotfish.engine.base import Completion
 from pilotfish.engine.batches import BatchTokens
+from pilotfish.engine.chat import PLAIN_STOP, render, stop_ids
 from pilotfish.engine.continuous import CannotServe, ContinuousTokens
-from pilotfish.engine.loading import PLAIN_STOP, load, render, stop_ids, weights_hash
+from pilotfish.engine.loading import load
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine
+from pilotfish.engine.weights import weights_hash
 from pilotfish.team import Messages, Sampling, Usage
 
 _log = logging.getLogger(__name__)

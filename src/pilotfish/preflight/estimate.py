@@ -242,7 +242,7 @@ def _counter(recipe: Recipe, name: str) -> Count:
     try:
         from transformers import AutoTokenizer
 
-        from pilotfish.engine.loading import render
+        from pilotfish.engine.chat import render
     except ImportError:
         return quarter_of_characters
     tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=member.trust_remote_code)
