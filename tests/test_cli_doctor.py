@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pilotfish import doctor
 from pilotfish.cli import main
+from pilotfish.preflight import doctor
 from pilotfish.preflight.doctor import Finding, gold_reply, recipe_findings, satisfies
 from pilotfish.preflight.endpoint import list_models
 from pilotfish.recipe import parse_recipe

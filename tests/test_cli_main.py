@@ -47,7 +47,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["trian"], "see pilotfish --help"),
         (["train"], "RECIPE"),
         (["verify", "rows.jsonl", "--nope"], "see pilotfish verify --help"),
-        (["train", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["train", "nowhere.yaml"], "nowhere.yaml: no such file"),
         (["verify", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
         (["verify", "rows.jsonl", "--verifier", "math"], "one of maths, choice, exact"),
         (["tasks", "math501"], "did you mean math500?"),

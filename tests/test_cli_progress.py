@@ -111,8 +111,8 @@ def test_the_summary_says_before_after_and_what_is_next(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", parse_recipe(RECIPE))
     for step, accuracy in ((0, 0.25), (10, 0.5), (20, 0.375)):
         run.log({"kind": "holdout", "step": step, "holdout/accuracy": accuracy})
-    run.keep("best", {"step": 10})
     run.best.mkdir()
+    run.mark_best(run.best, 10)
     assert summary(run) == [
         "holdout    0.250 before, 0.500 at step 10, the best (8 tasks)",
         f"weights    {run.best} (step 10)",

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,17 +192,26 @@ def test_the_newest_record_of_a_key_wins_and_an_answer_wins_over_an_outage(tmp_p
 
 
 def test_a_file_has_its_name_only_once_it_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(self: Path, target: Path) -> Path:
+    def killed(unnamed: Path, name: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "rename", killed)
+    monkeypatch.setattr(os, "link", killed)
     with pytest.raises(KeyboardInterrupt):
         Journal(tmp_path).record(a_turn())
     monkeypatch.undo()
-    assert names(tmp_path) == [".new"]
+    assert names(tmp_path) == []
     later = Journal(tmp_path)
     later.record(a_turn())
     assert [turn.text for turn in later.turns()] == ["four"]
+
+
+def test_answers_that_many_runs_keep_are_in_one_file(tmp_path: Path) -> None:
+    journals = [Journal(tmp_path, shared=True) for _ in range(3)]
+    for number, one in enumerate(journals):
+        one.record(replace(a_turn(), key=f"k{number}"))
+    assert [path.name for path in tmp_path.glob("*.db")] == ["answers.db"]
+    assert all(Journal(tmp_path, shared=True).find(f"k{number}") for number in range(3))
+    assert all(one.find(f"k{number}") for one in journals[1:] for number in range(3))
 
 
 # -- what cannot be read or written

@@ -96,14 +96,17 @@ def test_options_are_checked_and_named_in_the_label_where_they_differ_from_the_d
     assert "hint" in labels
 
 
-def test_the_critic_with_no_rounds_is_solo() -> None:
+@pytest.mark.parametrize("rounds", [0, -1, "two"])
+def test_the_critic_refuses_rounds_that_are_none(rounds: object) -> None:
     one = stage({"collaborator": 1.0, "actor": 1.0}, "collaborator")
-    task = Task("t", "2 + 2?", "4")
-    with journal() as record:
-        alone = run(play(task, solo, one.team, record, Scopes("t"), judge=judge))
-        none = run(play(task, critic.bind(rounds=0), one.team, record, Scopes("t"), judge=judge))
-    assert none.turns == alone.turns
-    assert none.turns[0].final
+    with journal() as record, pytest.raises(ValueError, match="critic: rounds is"):
+        run(play(Task("t", "2 + 2?", "4"), critic.bind(rounds=rounds), one.team, record, Scopes("t"), judge=judge))
+
+
+def test_a_doubled_brace_stands_for_a_brace_in_the_prompt() -> None:
+    prompt = Prompt(user=r"{question} Put it in \boxed{{answer}}, not in {{this}} or {}.")
+    messages = prompt(Task("t", "What is {{x}}?", "4"))
+    assert messages[0]["content"] == r"What is {{x}}? Put it in \boxed{answer}, not in {this} or {}."
 
 
 def test_built_in_topologies_are_found_by_name() -> None:

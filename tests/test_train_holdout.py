@@ -57,7 +57,7 @@ def test_where_training_only_harms_the_weights_before_it_are_kept(tmp_path: Path
     run = train(harmful(tmp_path, steps=12, evaluate_every=6), tmp_path / "run")
     seen = accuracies(run)
     assert seen[0] > seen[12], "training was to harm here"
-    assert run.state("best") == {"step": 0}
+    assert run.best_step == 0
     kept, before = load_file(run.best / "model.safetensors"), load_file(tmp_path / "model" / "model.safetensors")
     assert all(torch.equal(kept[name], weight) for name, weight in before.items())
 
@@ -66,12 +66,12 @@ def test_it_stops_when_patience_runs_out(tmp_path: Path) -> None:
     run = train(harmful(tmp_path, steps=12, evaluate_every=1, patience=2), tmp_path / "run")
     assert list(accuracies(run)) == [0, 1, 2]
     assert [row["step"] for row in run.logged() if row["kind"] == "step"] == [1, 2]
-    assert run.state("finished") == {"best": {"step": 0}}
+    assert run.state("finished") == {"best": 0}
 
 
 def test_without_a_holdout_the_last_weights_are_kept(tmp_path: Path) -> None:
     run = train(vowels_recipe(tmp_path, holdout=0, steps=3, evaluate_every=2), tmp_path / "run")
-    assert run.state("best") == {"step": 3}
+    assert run.best_step == 3
     assert accuracies(run) == {}
 
 
@@ -88,4 +88,4 @@ def test_a_holdout_that_cannot_be_judged_is_no_accuracy_of_0(tmp_path: Path, mon
     run = train(made, tmp_path / "run", told=lambda kind, step, figures: news.append(kind))
     assert "note: step 1: no answer on the holdout could be judged" in news
     assert json.loads(run.state("early_stop")["history"]) == [[0, None], [1, None]]
-    assert run.state("best") == {"step": 1}, "with nothing measured the last weights are kept"
+    assert run.best_step == 1, "with nothing measured the last weights are kept"

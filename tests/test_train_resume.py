@@ -101,7 +101,7 @@ def test_a_killed_run_goes_on_to_the_run_it_would_have_been(at: int, scene: Any,
 
     assert [figures(row) for row in resumed.logged()] == [figures(row) for row in unbroken.logged()]
     assert resumed.state("early_stop") == unbroken.state("early_stop")
-    assert resumed.state("best") == unbroken.state("best")
+    assert resumed.best_step == unbroken.best_step
     ours, theirs = weights(resumed), weights(unbroken)
     for name, weight in theirs.items():
         torch.testing.assert_close(ours[name], weight, rtol=0, atol=1e-5)
@@ -120,7 +120,7 @@ def test_the_record_is_consistent(scene: Any) -> None:
     holdout = {row["step"]: row["holdout/accuracy"] for row in rows if row["kind"] == "holdout"}
     assert list(holdout) == [0, 2, 4, 6]
     assert dict(json.loads(run.state("early_stop")["history"])) == holdout
-    best = run.state("best")["step"]
+    best = run.best_step
     assert holdout[best] == max(holdout.values())
     assert all(holdout[step] < holdout[best] for step in holdout if step < best)
 
@@ -143,7 +143,7 @@ def test_a_run_killed_before_its_end_was_noted_takes_no_further_step(scene: Any,
     train(recipe, run.folder)
     assert not calls
     assert run.metrics.read_text() == logged
-    assert run.state("finished")["best"] == run.state("best")
+    assert run.state("finished")["best"] == run.best_step
 
 
 def test_a_run_of_another_recipe_is_refused_by_the_fields_name(scene: Any) -> None:

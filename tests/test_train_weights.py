@@ -45,7 +45,7 @@ def test_best_comes_back_with_the_words_that_the_policy_had(how: Any, tmp_path: 
         tmp_path, lora=how, holdout=6, steps=12, evaluate_every=12, group_size=32, micro_batch=64, learning_rate=2e-2
     )
     run = train(made, tmp_path / "run")
-    assert run.state("best")["step"] == 12, "training was to help here"
+    assert run.best_step == 12, "training was to help here"
     assert (run.best / "adapter_config.json").exists() == (how is not None)
 
     asked = on_the_holdout(run, 12)

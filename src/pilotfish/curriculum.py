@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pilotfish.overlap import Overlap, without_overlap
 from pilotfish.recipe import Recipe, RecipeError
@@ -20,11 +22,20 @@ class Curriculum:
     repeats: list[Overlap]
     """Training tasks that stand in an evaluation benchmark: dropped, unless the recipe keeps them."""
 
+    def ids(self) -> dict[str, list[str]]:
+        """What a run remembers of it."""
+        return {"train": [task.id for task in self.train], "holdout": [task.id for task in self.holdout]}
 
-def curriculum(recipe: Recipe) -> Curriculum:
+
+def curriculum(recipe: Recipe, recorded: Mapping[str, Any] | None = None) -> Curriculum:
     """Load and divide a recipe's training tasks.
 
-    The holdout is drawn by the recipe's seed from the whole source; training tasks keep the source's order.
+    The holdout is drawn by the recipe's seed from the whole source, one of each question; no training task asks what
+    a holdout task asks. Training tasks keep the source's order.
+
+    Args:
+        recipe: its `tasks`, and the benchmarks that may hold some of them.
+        recorded: `Curriculum.ids` of a run that has begun: it keeps its tasks, whatever is measured now.
 
     Raises:
         RecipeError: no tasks to train on.
@@ -33,10 +44,23 @@ def curriculum(recipe: Recipe) -> Curriculum:
     config = recipe.tasks
     if config is None:
         raise RecipeError("tasks is missing: name what to train on, e.g. `tasks: {train: math8k, holdout: 64}`")
-    benchmarks = {source.name: load_tasks(source) for source in recipe.evaluate.benchmarks}
-    tasks, repeats = without_overlap(load_tasks(config.train), benchmarks, config.overlap)
-    if len(tasks) <= config.holdout:
-        raise RecipeError(f"tasks.holdout is {config.holdout} of {len(tasks)} tasks; none is left to train on")
-    held = set(random.Random(recipe.seed).sample(range(len(tasks)), config.holdout))
-    train = [task for at, task in enumerate(tasks) if at not in held]
-    return Curriculum(train[: config.limit], [tasks[at] for at in sorted(held)], repeats)
+    tasks = load_tasks(config.train)
+    if recorded:
+        return _again(tasks, recorded)
+    benchmarks = {source.title: load_tasks(source) for source in recipe.evaluate.benchmarks}
+    tasks, repeats = without_overlap(tasks, benchmarks, config.overlap)
+    first = list({task.question: at for at, task in reversed(list(enumerate(tasks)))}.values())[::-1]
+    if len(first) <= config.holdout:
+        raise RecipeError(f"tasks.holdout is {config.holdout} of {len(first)} questions; none is left to train on")
+    held = sorted(random.Random(recipe.seed).sample(first, config.holdout))
+    questions = {tasks[at].question for at in held}
+    train = [task for task in tasks if task.question not in questions]
+    return Curriculum(train[: config.limit], [tasks[at] for at in held], repeats)
+
+
+def _again(tasks: Sequence[Task], recorded: Mapping[str, Any]) -> Curriculum:
+    known = {task.id: task for task in tasks}
+    missing = [id for id in (*recorded["train"], *recorded["holdout"]) if id not in known]
+    if missing:
+        raise RecipeError(f"tasks.train no longer holds {missing[0]!r}, which this run began with; restore the source")
+    return Curriculum([known[id] for id in recorded["train"]], [known[id] for id in recorded["holdout"]], [])

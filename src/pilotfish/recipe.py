@@ -50,7 +50,7 @@ class LoraConfig(Model):
 class MemberConfig(Model):
     """A seat: which model, behind which engine."""
 
-    model: str
+    model: str = Field(min_length=1)
     """A Hugging Face name or folder, a `.gguf` file, `smollm2` (the embedded one), or the name an API knows."""
     engine: Literal["transformers", "openai"] = "transformers"
     """`transformers` runs in process; `openai` is any OpenAI-compatible server."""
@@ -90,6 +90,8 @@ class MemberConfig(Model):
     def _engine_fits(self) -> MemberConfig:
         if self.engine == "openai" and not self.base_url:
             raise ValueError("engine openai: base_url is missing; give the address that ends in /v1")
+        if self.base_url and not self.base_url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url {self.base_url!r} is no address; it begins with http:// or https://")
         if self.engine == "openai" and self.train:
             raise ValueError("engine openai: a model behind an API cannot be trained; use engine transformers")
         return self
@@ -150,19 +152,30 @@ class EvaluateConfig(Model):
     concurrency: int = Field(default=512, ge=1)
     """Most episodes in flight."""
 
+    @field_validator("benchmarks")
+    @classmethod
+    def _told_apart(cls, value: tuple[TaskSource, ...]) -> tuple[TaskSource, ...]:
+        titles = [source.title for source in value]
+        if twice := next((title for title in titles if titles.count(title) > 1), None):
+            raise ValueError(f"two are called {twice!r}; give one of them a label")
+        return value
+
     @field_validator("benchmarks", "against", mode="before")
     @classmethod
     def _shorthand(cls, value: Any, info: Any) -> Any:
         key = "source" if info.field_name == "benchmarks" else "name"
-        return [{key: item} if isinstance(item, str) else item for item in value]
+        items = [value] if isinstance(value, str | Mapping) else value
+        if not isinstance(items, list | tuple):
+            return value
+        return [{key: item} if isinstance(item, str) else item for item in items]
 
 
 class Recipe(Model):
     """A whole experiment."""
 
-    name: str = "run"
-    """Names the run's folder."""
-    seed: int = 0
+    name: str = Field(default="run", pattern=r"^[\w.-]*\w[\w.-]*$")
+    """Names the run's folder: letters, digits, `-`, `_` and `.`."""
+    seed: int = Field(default=0, ge=0, lt=2**32)
     """Of the data's order, the sampling and the weights' initialisation."""
     tasks: TasksConfig | None = None
     """What is learned on; not needed to evaluate."""
@@ -192,7 +205,8 @@ class Recipe(Model):
         trainees = [name for name, member in self.team.items() if member.train]
         if len(trainees) > 1:
             raise ValueError(f"team: {', '.join(trainees)} all have `train`; exactly one member is the trainee")
-        self.topology.load()
+        for topology in (self.topology, *self.evaluate.against):
+            topology.load()
         return self
 
     @property
@@ -227,8 +241,13 @@ def load_recipe(path: Path | str, settings: Mapping[str, str] | None = None) -> 
     file = Path(path) / "recipe.yaml" if Path(path).is_dir() else Path(path)
     try:
         data = yaml.safe_load(file.read_text())
+    except FileNotFoundError as error:
+        what = "holds no recipe.yaml, so it is no run" if Path(path).is_dir() else "no such file"
+        raise RecipeError(f"{path}: {what}; name a YAML file or a run's folder") from error
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror}); name a YAML file or a run's folder") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{file}: not UTF-8; save it as UTF-8") from error
     except yaml.YAMLError as error:
         raise RecipeError(f"{file}: not YAML: {error}") from error
     if not isinstance(data, dict):

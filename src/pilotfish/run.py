@@ -77,7 +77,20 @@ class Run:
     @property
     def best(self) -> Path:
         """The trainee at its best on the holdout: an adapter or whole weights."""
-        return self.folder / "best"
+        whole, old = self.folder / "best", self.folder / "best.old"
+        if old.exists() and not whole.exists():  # killed between two renames
+            old.rename(whole)
+        return whole
+
+    @property
+    def best_step(self) -> int | None:
+        """The step whose weights `best` holds."""
+        file = self.best / "step.json"
+        return int(json.loads(file.read_text())["step"]) if file.exists() else None
+
+    def mark_best(self, folder: Path, step: int) -> None:
+        """Write into a folder of weights which step they are of."""
+        (folder / "step.json").write_text(json.dumps({"step": step}))
 
     @property
     def checkpoints(self) -> Path:

@@ -6,6 +6,7 @@ on the trainee's model sits on the very same tensors: one set of weights in two 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,29 +115,33 @@ def _deployment(member: MemberConfig) -> tuple[Any, ...]:
     """Members of one deployment share one engine."""
     if member.engine == "openai":
         place = (member.base_url, member.key_env, member.timeout_s, member.retries, member.concurrency)
-        return (member.model, member.revision, *place, tuple(sorted(member.extra.items())))
+        return (member.model, member.revision, *place, json.dumps(member.extra, sort_keys=True))
     return (member.model, member.revision, member.dtype, member.device)
 
 
 def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
     import torch
 
-    from pilotfish.engine.loading import fast_dtype, load
+    from pilotfish.engine.loading import load
     from pilotfish.engine.transformers import TransformersEngine
 
+    nucleus = member.sampling.top_p < 1
     if not (best / "adapter_config.json").exists():
-        model, tokenizer = load(str(best), dtype=member.dtype, device=member.device)
-        return TransformersEngine(model, tokenizer, version=version)
+        model, tokenizer = load(
+            str(best), dtype=member.dtype, device=member.device, trust_remote_code=member.trust_remote_code
+        )
+        return TransformersEngine(model, tokenizer, version=version, nucleus=nucleus)
     from peft import PeftModel  # slow to import
 
     # Merged in float32 and rounded once, as the policy's generation copy was while it learned.
     model, tokenizer = load(
         member.model,
         revision=member.revision,
-        dtype="float32",
+        dtype=member.dtype,
         device=member.device,
         trust_remote_code=member.trust_remote_code,
     )
-    merged = PeftModel.from_pretrained(model, str(best)).merge_and_unload()
-    dtype = fast_dtype(str(model.device)) if member.dtype == "auto" else getattr(torch, member.dtype)
-    return TransformersEngine(merged.to(dtype), tokenizer, version=version)
+    # The base was rounded when it was loaded to train; the sum is formed in float32 and rounded once more.
+    dtype, whole = model.dtype, torch.nn.Module.to(model, torch.float32)
+    merged = PeftModel.from_pretrained(whole, str(best)).merge_and_unload()
+    return TransformersEngine(merged.to(dtype), tokenizer, version=version, nucleus=nucleus)

@@ -52,6 +52,8 @@ class TaskSource(BaseModel):
 
     source: str = Field(min_length=1)
     """A benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, or a `.jsonl`, `.jsonl.gz` or `.parquet` file."""
+    label: str | None = None
+    """Names the tasks in results; the source's own name when not given."""
     path: Path | None = None
     """A local file or folder that stands in for the hub."""
     split: str | None = None
@@ -128,6 +130,11 @@ class TaskSource(BaseModel):
         if self.kind == "file":
             return Path(self.source).name.partition(".")[0]
         return self.source.removeprefix("gym:").removeprefix("hf:")
+
+    @property
+    def title(self) -> str:
+        """Names the tasks in results."""
+        return self.label or self.name
 
     @property
     def benchmark(self) -> Benchmark | None:

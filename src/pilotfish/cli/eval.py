@@ -31,11 +31,15 @@ def evaluate(
         from pilotfish.cli.progress import Evaluation, quieten
 
         quieten()
+        from pilotfish.evaluate.bench import csv_name
         from pilotfish.evaluate.bench import evaluate as play_all
         from pilotfish.evaluate.table import render_rich
         from pilotfish.run import Run
 
-        with Run(folder, recipe) as opened, Evaluation(err(), [b.name for b in recipe.evaluate.benchmarks]) as progress:
+        with (
+            Run(folder, recipe) as opened,
+            Evaluation(err(), [b.title for b in recipe.evaluate.benchmarks]) as progress,
+        ):
             if recipe.trainee and not opened.best.exists():
                 progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
             results = play_all(recipe, opened, progress=progress.told)
@@ -45,7 +49,7 @@ def evaluate(
         written = [
             "results.md",
             "results.json",
-            *(f"results-{result.benchmark}.csv" for result in results),
+            *(csv_name(result.benchmark) for result in results),
             *_plot(opened),
         ]
         out().print(f"in {folder}: {', '.join(written)}", soft_wrap=True)

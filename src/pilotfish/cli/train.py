@@ -41,7 +41,7 @@ def train(
 
 def summary(run: Run) -> list[str]:
     """What a finished training came to: before and after on the holdout, and what to do next."""
-    best = run.state("best").get("step")
+    best = run.best_step
     found = {row["step"]: row["holdout/accuracy"] for row in run.logged() if row.get("kind") == "holdout"}
     lines = []
     if 0 in found and best in found:

@@ -155,8 +155,8 @@ def _write(row: dict[str, Any]) -> None:
 def _lines(file: Path) -> Iterator[Iterable[bytes]]:
     if str(file) == "-":
         # Not sys.stdin's own buffer: at exit the interpreter closes that one, and fails where a thread is reading it.
-        with open(sys.stdin.fileno(), "rb", closefd=False) as opened:
-            yield opened
+        # Nor is this one closed: that would wait for the reader, which an interrupt leaves waiting for the next line.
+        yield open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
         return
     with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw as opened:
         yield opened

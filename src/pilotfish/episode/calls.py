@@ -129,8 +129,8 @@ class Live:
     def _again(self, turn: Turn) -> bool:
         if turn.answered:
             return False
-        # At temperature 0 the key knows no group: another group's outage must not stand for the rest of the run.
-        elsewhere = deterministic(turn.scope) and not turn.asker.startswith(f"{self.scopes.group}|")
+        # Deterministic and stored keys know no group: another group's outage must not stand for the rest of the run.
+        elsewhere = turn.scope != self.scopes.group and not turn.asker.startswith(f"{self.scopes.group}|")
         return elsewhere or (turn.outcome == "failed" and self._ask_again)
 
     async def _ask(self, engine: Engine, unanswered: Turn) -> Turn:

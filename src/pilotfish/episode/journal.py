@@ -23,6 +23,7 @@ from typing import Any
 from pilotfish.episode import rows
 from pilotfish.episode.turn import Episode, Turn
 
+SHARED = "answers.db"
 FORMAT = 1
 """Version of the files' layout."""
 
@@ -51,14 +52,16 @@ class Journal:
     Args:
         folder: where the files are; made when the first record is written.
         writable: False opens it for reading only (reports, viewers, strict replay).
+        shared: one file for all processes, for a folder that many runs write to over the years.
 
     Raises:
         JournalError: a file was written by a newer version, is damaged, or the folder cannot be written.
     """
 
-    def __init__(self, folder: Path | str, *, writable: bool = True) -> None:
+    def __init__(self, folder: Path | str, *, writable: bool = True, shared: bool = False) -> None:
         self.folder = Path(folder)
         self.writable = writable
+        self.shared = shared
         self._lock = threading.RLock()
         self._writer: sqlite3.Connection | None = None
         self._flying: dict[str, _Flight] = {}
@@ -176,7 +179,9 @@ class Journal:
         with self._lock:
             try:
                 if self._writer is None:
-                    path = _create(self.folder)
+                    path = _create(self.folder, SHARED if self.shared else f"{time.time_ns():020d}-{os.getpid()}.db")
+                    if path in self._readers:
+                        self._readers.pop(path).close()
                     self._writer = self._readers[path] = _connect(path)
                 self._writer.execute(query, values)
             except (sqlite3.Error, OSError) as error:
@@ -215,17 +220,25 @@ def _files(folder: Path) -> list[Path]:
         raise JournalError(f"{folder}: the journal cannot be read ({error}); mend the permissions") from error
 
 
-def _create(folder: Path) -> Path:
-    """Make an empty file. It gets its name once its tables are there: a kill leaves none that cannot be read."""
+def _create(folder: Path, name: str) -> Path:
+    """Make an empty file, unless it is there. It gets its name last: a kill leaves none half made."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{time.time_ns():020d}-{os.getpid()}.db"
-    unnamed = path.with_suffix(".new")
+    path = folder / name
+    if path.exists():
+        return path
+    unnamed = folder / f"{path.stem}-{os.getpid()}.new"
     connection = _connect(unnamed)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.executescript(SCHEMA)
     connection.execute("INSERT INTO meta VALUES ('format', ?)", (str(FORMAT),))
     connection.close()
-    return unnamed.rename(path)
+    try:
+        os.link(unnamed, path)
+    except FileExistsError:
+        pass  # another process was first
+    finally:
+        unnamed.unlink()
+    return path
 
 
 def _open(path: Path) -> sqlite3.Connection:

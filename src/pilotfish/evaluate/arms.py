@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pilotfish.engine.base import Engine
-from pilotfish.engine.scripted import ScriptedEngine
+from pilotfish.engine.base import Completion, Engine
 from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, play
 from pilotfish.task import Task
+from pilotfish.team import Messages, Sampling, Usage
 from pilotfish.topology import Topology
 
 
@@ -31,12 +31,29 @@ class Arm:
     def team_for(self, task: Task) -> Team:
         if self.words is None:
             return self.team
-        said = self.words(task)
-        identity = "said:" + hashlib.sha256(said.encode()).hexdigest()[:16]
-        engine = ScriptedEngine(lambda messages, sampling, seed: said, identity=identity)
+        engine = _Said(self.words(task))
         trainee = trainee_of(self.team)
-        members = {**self.team.members, trainee: replace(self.team.members[trainee], trainee=False)}
+        member = self.team.members[trainee]
+        # At temperature 0 the key holds the engine's identity: the words, and no sampled hint, answer the call.
+        sampling = member.sampling.model_copy(update={"temperature": 0.0})
+        members = {**self.team.members, trainee: replace(member, trainee=False, sampling=sampling)}
         return Team(members, {**self.team.engines, trainee: engine})
+
+
+class _Said:
+    """An engine that says the same on every call. Nobody generated the words, so they cost nothing."""
+
+    version = 0
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+        self.identity = "said:" + hashlib.sha256(words.encode()).hexdigest()[:16]
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        return Completion(self.words, "stop", Usage())
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 @dataclass(frozen=True)

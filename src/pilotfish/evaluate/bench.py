@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import json
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import nan
@@ -20,11 +21,12 @@ from pilotfish.episode import Episode, Journal, Judge, Team
 from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, best_constant, control, usage_table, words_of
 from pilotfish.evaluate.stats import mean_interval, paired_difference
 from pilotfish.evaluate.table import Row, render_markdown, to_csv, to_json
+from pilotfish.overlap import overlap
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.seats import Seats
 from pilotfish.task import Task, load_tasks
-from pilotfish.topology import solo
+from pilotfish.topology import Topology, solo
 from pilotfish.train.rollout import leaks
 from pilotfish.verify import VerifierPool
 
@@ -64,14 +66,15 @@ def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, don
 
 
 async def _evaluate(recipe: Recipe, run: Run, seats: Seats, judge: Judge, progress: Progress) -> list[Result]:
-    journal, kept = run.journal(), Journal(cache_folder() / "answers")
+    journal, kept = run.journal(), Journal(cache_folder() / "answers", shared=True)
     try:
         arms = standard_arms(recipe, run, seats)
         fields = [
-            Field(source.name, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
+            Field(source.title, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
             for source in recipe.evaluate.benchmarks
         ]
-        arms += await _constant(recipe, arms, fields[0])
+        arms += await _constant(recipe, run, arms, fields[0])
+        _warn_of_overlap(recipe, run, fields)
         return [await compare(field, arms, recipe, progress) for field in fields]
     finally:
         await seats.close()
@@ -82,13 +85,14 @@ async def _evaluate(recipe: Recipe, run: Run, seats: Seats, judge: Judge, progre
 def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
     """Baselines, the team before training, and after it where the run has trained weights."""
     frozen = Team(recipe.members(), {name: seats.engine(name) for name in recipe.team})
+    topology = recipe.topology.load()
     against = [config.load() for config in recipe.evaluate.against]
+    against = [other for other in against if not _seats_trainee(other, topology, recipe)]
     names = [topology.name for topology in against]
     arms = [
         Arm(topology.name if names.count(topology.name) == 1 else topology.label, topology, frozen)
         for topology in against
     ]
-    topology = recipe.topology.load()
     if recipe.trainee is None:
         return [*arms, Arm(topology.name if topology.name not in names else topology.label, topology, frozen)]
     if "trainee" in recipe.evaluate.controls:
@@ -98,18 +102,22 @@ def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
     if recipe.evaluate.untrained:
         arms.append(Arm(f"{topology.name}, {UNTRAINED}", topology, frozen))
     if run.best.exists():
-        version = int(run.state("best")["step"])
+        version = (run.best_step or 0) * getattr(
+            recipe.train, "updates_per_step", 1
+        )  # as the policy counted while it learned
         trained = Team(frozen.members, {**frozen.engines, recipe.trainee: seats.trained(run.best, version)})
         arms.append(Arm(f"{topology.name}, {TRAINED}", topology, trained))
     return arms
 
 
-async def _constant(recipe: Recipe, arms: Sequence[Arm], field: Field) -> list[Arm]:
+async def _constant(recipe: Recipe, run: Run, arms: Sequence[Arm], field: Field) -> list[Arm]:
     """The control that says on every task the words that serve best on the training holdout."""
-    if "constant" not in recipe.evaluate.controls or not arms[-1].name.endswith(TRAINED) or recipe.tasks is None:
+    if "constant" not in recipe.evaluate.controls or not arms[-1].name.endswith(f", {TRAINED}"):
         return []
-    tasks = curriculum(recipe).holdout
-    holdout = replace(field, benchmark="holdout", tasks=tasks)
+    tasks = curriculum(recipe, run.state("curriculum")).holdout
+    if not tasks:
+        raise RecipeError("evaluate.controls has constant, which is chosen on the holdout; set tasks.holdout above 0")
+    holdout = replace(field, benchmark="constants", tasks=tasks)
     words = await best_constant(arms[-1], holdout, recipe.evaluate.constants)
     return [control("best constant words", arms[-1], lambda task: words)]
 
@@ -130,6 +138,23 @@ async def compare(field: Field, arms: Sequence[Arm], recipe: Recipe, progress: P
     reference = [arm.name for arm in arms if arm.words is None][:1]
     made = rows(played, field.tasks, recipe, reference, leader.name if leader else None)
     return Result(field.benchmark, made, played)
+
+
+def _seats_trainee(other: Topology, topology: Topology, recipe: Recipe) -> bool:
+    """Whether a baseline is the recipe's own topology, or seats the trainee or nobody of this team."""
+    seat = {**other.defaults(), **other.options}.get("member")
+    return other.label == topology.label or (seat is not None and seat not in recipe.team) or seat == recipe.trainee
+
+
+def _warn_of_overlap(recipe: Recipe, run: Run, fields: Sequence[Field]) -> None:
+    """Say which tasks of the benchmarks the run has been trained on: the recipe may name others than then."""
+    trained = run.state("curriculum")
+    if not trained or recipe.tasks is None:
+        return
+    repeats = overlap(curriculum(recipe, trained).train, {field.benchmark: field.tasks for field in fields})
+    if repeats:
+        shown = "; ".join(str(repeat) for repeat in repeats[:5])
+        warnings.warn(f"{len(repeats)} repeats of tasks that were trained on are measured: {shown}", stacklevel=2)
 
 
 def _counter(progress: Progress, name: str, of: int) -> Callable[[], None]:
@@ -178,7 +203,12 @@ def write(results: Sequence[Result], folder: Path) -> None:
         "\n".join(f"## {result.benchmark}\n\n{render_markdown(result.rows)}" for result in results)
     )
     for result in results:
-        (folder / f"results-{result.benchmark}.csv").write_text(to_csv(result.rows))
+        (folder / csv_name(result.benchmark)).write_text(to_csv(result.rows))
+
+
+def csv_name(benchmark: str) -> str:
+    """Name of a benchmark's CSV in a run's folder."""
+    return f"results-{benchmark.replace('/', '-')}.csv"
 
 
 def _rewards(episodes: Sequence[Episode]) -> list[float]:
@@ -187,8 +217,9 @@ def _rewards(episodes: Sequence[Episode]) -> list[float]:
 
 
 def _leak_rate(episodes: Sequence[Episode], tasks: Sequence[Task]) -> float | None:
-    if not any(episode.decisions() for episode in episodes):
-        return None
+    decisions = [place for episode in episodes for place in episode.decisions()[:1]]
+    if not decisions or all(place.final for place in decisions):
+        return None  # nobody advises: the words are the answer itself
     return sum(leaks(task, words_of(episode)) for task, episode in zip(tasks, episodes, strict=True)) / len(tasks)
 
 

@@ -210,10 +210,10 @@ def _tasks(recipe: Recipe, found: dict[str, list[Task]]) -> Iterator[Finding]:
 
     for source in recipe.evaluate.benchmarks:
         try:
-            found[source.name] = load_tasks(source)
-            yield Finding("ok", source.name, f"{len(found[source.name]):,} tasks to evaluate on")
+            found[source.title] = load_tasks(source)
+            yield Finding("ok", source.title, f"{len(found[source.title]):,} tasks to evaluate on")
         except TaskError as error:
-            yield Finding("fail", source.name, str(error), "see pilotfish tasks")
+            yield Finding("fail", source.title, str(error), "see pilotfish tasks")
     config = recipe.train
     if recipe.tasks is None or not isinstance(config, TrainConfig):
         return

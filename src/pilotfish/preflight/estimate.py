@@ -140,7 +140,7 @@ class _Material:
         benchmarks = []
         for source in recipe.evaluate.benchmarks:
             tasks = load_tasks(source)
-            benchmarks.append((source.name, len(tasks), _sample(tasks, SAMPLE)))
+            benchmarks.append((source.title, len(tasks), _sample(tasks, SAMPLE)))
         config = recipe.train
         if recipe.tasks is None or recipe.trainee is None or not isinstance(config, TrainConfig):
             return cls(None, 0, 0, 0, [], [], benchmarks)
@@ -198,7 +198,7 @@ async def _arms(rehearsal: _Rehearsal, material: _Material) -> None:
     run = Run(rehearsal.folder / "run", recipe)
     if recipe.trainee is not None:
         run.best.mkdir()
-        run.keep("best", {"step": 1})
+        run.mark_best(run.best, 1)
     arms = standard_arms(recipe, run, rehearsal.seats)
     arms += await _constant(rehearsal, material, arms[-1])
     for name, tasks, sample in material.benchmarks:

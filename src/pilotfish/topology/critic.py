@@ -41,7 +41,9 @@ async def critic(
     prompts: Prompts = PROMPTS,
 ) -> Turn:
     """A draft and `rounds` of comment and revision."""
-    answer = await room.ask(actor, prompts.draft(task), draw=0, final=rounds == 0)
+    if not isinstance(rounds, int) or rounds < 1:
+        raise ValueError(f"critic: rounds is {rounds!r}; give 1 or more")
+    answer = await room.ask(actor, prompts.draft(task), draw=0)
     for number in range(1, rounds + 1):
         comment = await room.ask(collaborator, prompts.criticise(task, draft=answer.text))
         revise = prompts.revise(task, draft=answer.text, comment=comment.text)

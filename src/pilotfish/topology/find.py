@@ -38,7 +38,11 @@ def _from_file(path: str, function: str) -> Topology:
         raise ValueError(f"topology {path}:{function}: {path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses in the file look their module up by name
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ValueError(f"topology {path}:{function}: {path} does not load: {why}") from error
     found = getattr(module, function, None)
     if not isinstance(found, Topology):
         raise ValueError(f"topology {path}:{function}: not in the file as a function under @topology")

@@ -20,7 +20,8 @@ from typing import Any
 from pilotfish.task import Task
 from pilotfish.team import Message, Messages
 
-FIELD = re.compile(r"\{([a-z_]+)\}")
+FIELD = re.compile(r"(?<!\{)\{([a-z_]+)\}(?!\})")
+QUOTED = re.compile(r"\{(\{[a-z_]+\})\}")
 TASK_FIELDS = ("question", "instruction")
 
 
@@ -48,10 +49,13 @@ class Prompt:
 def fill(template: str, values: Mapping[str, str]) -> str:
     """Put values in for `{names}`, in one pass, and trim the template's ends; values stay as they are.
 
+    `{{name}}` stands for `{name}` itself: `\\boxed{{answer}}`.
+
     Raises:
         ValueError: a name that has no value.
     """
     parts = FIELD.split(template)  # text, name, text, name, …, text
+    parts[::2] = [QUOTED.sub(r"\1", text) for text in parts[::2]]
     for number in range(1, len(parts), 2):
         if parts[number] not in values:
             raise ValueError(f"prompt template {template!r} names {{{parts[number]}}}; it may use: {', '.join(values)}")

@@ -63,7 +63,9 @@ def train(
     config, clock = recipe.train, Clock()
     with quiet():
         trainer = _trainer(recipe, config, rows, model, tokenizer, output)
-        policy = PolicyEngine(trainer.accelerator.unwrap_model(trainer.model), tokenizer, dtype=_dtype(recipe))
+        module = trainer.accelerator.unwrap_model(trainer.model)
+        nucleus = recipe.team[recipe.trainee or ""].sampling.top_p < 1
+        policy = PolicyEngine(module, tokenizer, dtype=_dtype(recipe), nucleus=nucleus)
         trainer.rollout_func = _Player(rollout(policy), policy, background, clock)
         trainer.add_callback(_Steps(config, lambda step: on_step(step, trainer, policy), on_log, clock))
         checkpoint = newest_checkpoint(output)

@@ -84,7 +84,7 @@ def _sft(recipe: Recipe, config: SftConfig, run: Run) -> None:
         lora=member.lora,
         seed=recipe.seed,
     )
-    run.keep("best", {"step": metrics["steps"]})
+    run.mark_best(run.best, metrics["steps"])
     run.keep("finished", dict(metrics))
 
 
@@ -104,11 +104,12 @@ class _Training:
         self.told = told
         self.trainee = _trainee(recipe)
         self.topology = recipe.topology.load()
-        self.tasks: Curriculum = curriculum(recipe)
+        self.tasks: Curriculum = curriculum(recipe, run.state("curriculum"))
+        run.keep("curriculum", self.tasks.ids())
         self.background = Background()
         self.seats = Seats(recipe)
         self.journal = run.journal()
-        self.kept = Journal(cache_folder() / "answers")
+        self.kept = Journal(cache_folder() / "answers", shared=True)
         self.pool = VerifierPool()
         self.stop = EarlyStop(config.patience or sys.maxsize)
         self.stop.restore(run.state("early_stop").get("history", "[]"))
@@ -120,7 +121,7 @@ class _Training:
         try:
             with quiet():
                 self.learn()
-            self.run.keep("finished", {"best": self.run.state("best")})
+            self.run.keep("finished", {"best": self.run.best_step})
         finally:
             self.close()
 
@@ -206,13 +207,16 @@ class _Training:
         return figures["holdout/accuracy"]
 
     def save(self, trainer: GRPOTrainer, step: int) -> None:
-        """Put the weights into the run's `best`, whole or not at all."""
-        partial = self.run.folder / "best.part"
+        """Put the weights into the run's `best`; a kill at any moment leaves the old ones or the new ones, whole."""
+        partial, old = self.run.folder / "best.part", self.run.folder / "best.old"
         shutil.rmtree(partial, ignore_errors=True)
         trainer.save_model(str(partial))
-        shutil.rmtree(self.run.best, ignore_errors=True)
-        partial.rename(self.run.best)
-        self.run.keep("best", {"step": step})
+        self.run.mark_best(partial, step)
+        if self.run.best.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            self.run.best.rename(old)
+        partial.rename(self.run.folder / "best")
+        shutil.rmtree(old, ignore_errors=True)
 
     def log(self, step: int, figures: Mapping[str, Any]) -> None:
         numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}

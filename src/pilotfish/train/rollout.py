@@ -127,7 +127,13 @@ class Rollout:
         return rows
 
     def _too_many(self, rows: Sequence[Row]) -> bool:
-        return sum(row.reward is None for row in rows) > self.config.outages * len(rows)
+        asked = [row for row in rows if not _ended_before(row)]
+        if not asked:
+            raise ValueError(
+                f"{self.topology.name} does not come to decision {rows[0].id.decision} of "
+                f"{rows[0].episodes[0].trainee}; correct train.decision (they count from 0) or the topology"
+            )
+        return sum(row.reward is None for row in asked) > self.config.outages * len(rows)
 
     def _failed_before(self, rows: Sequence[Row]) -> bool:
         """Whether calls of these rows failed in an earlier run: what stopped it may have been mended since.
@@ -267,6 +273,11 @@ def _usage(rows: Sequence[Row]) -> dict[str, Usage]:
     for member, usage in seen.values():
         total[member] = total.get(member, Usage()) + usage
     return total
+
+
+def _ended_before(row: Row) -> bool:
+    """Whether the topology came to its end without this decision; no outage."""
+    return not row.trained and row.episodes[0].answer is not None
 
 
 def _why(rows: Sequence[Row]) -> str:

@@ -1,0 +1,134 @@
+"""What is compared is what it is called: controls say their own words, and nothing is measured that was trained on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
+from pilotfish.curriculum import curriculum
+from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, best_constant, control
+from pilotfish.evaluate.bench import csv_name
+from pilotfish.recipe import RecipeError, parse_recipe
+from pilotfish.seats import Seats
+from pilotfish.team import Member
+from pilotfish.topology import hint
+
+TASKS = [Task(f"t{n}", f"What is {n} + 1?", str(n + 1)) for n in range(4)]
+
+
+async def judge(task: Task, answer: str, form: str) -> Verdict:
+    return Verdict(float("good" in answer), answer)
+
+
+def arm(temperature: float) -> Arm:
+    members = {
+        "collaborator": Member("collaborator", "m", True, Sampling(temperature=temperature)),
+        "actor": Member("actor", "m", False, Sampling(temperature=0)),
+    }
+    engines = {
+        "collaborator": ScriptedEngine(lambda messages, sampling, seed: f"sampled {messages[-1]['content']}"),
+        "actor": ScriptedEngine(lambda messages, sampling, seed: messages[-1]["content"]),
+    }
+    return Arm("hint, untrained", hint, Team(members, engines))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_control_says_its_own_words_at_any_temperature(temperature: float, tmp_path: Path) -> None:
+    field = Field("b", TASKS, Journal(tmp_path), judge)
+
+    async def scenario() -> None:
+        team = arm(temperature)
+        played = await field.play(team)
+        assert all("sampled" in (episode.answer or "") for episode in played)
+        constant = await field.play(control("constant", team, lambda task: "good words"))
+        assert all("(Hint: good words)" in (episode.answer or "") for episode in constant)
+        shuffled = await field.play(control("shuffled", team, another_tasks_words(played, TASKS)))
+        for task, episode in zip(TASKS, shuffled, strict=True):
+            assert f"Hint: sampled {task.question}" not in (episode.answer or "")
+        assert constant[0].usage()["collaborator"].total == 0, "nobody generated these words"
+
+    asyncio.run(scenario())
+
+
+def test_the_best_constant_is_the_one_that_serves_best(tmp_path: Path) -> None:
+    team = arm(0.0)
+    said = {"What is 0 + 1?": "bad", "What is 1 + 1?": "good", "What is 2 + 1?": "worse", "What is 3 + 1?": "worst"}
+    engine = ScriptedEngine(said)
+    team = Arm(team.name, team.topology, Team(team.team.members, {**team.team.engines, "collaborator": engine}))
+    found = asyncio.run(best_constant(team, Field("holdout", TASKS, Journal(tmp_path), judge), 4))
+    assert found == "good"
+
+
+def test_a_benchmark_with_a_slash_in_its_name_has_a_file() -> None:
+    assert csv_name("owner/name") == "results-owner-name.csv"
+
+
+def recipe(**changes: Any) -> dict[str, Any]:
+    team = {"collaborator": {"model": "m", "train": "lora"}, "actor": {"model": "m"}}
+    return {"team": team, "topology": "hint", **changes}
+
+
+def test_benchmarks_of_one_name_are_refused_until_one_has_a_label() -> None:
+    twins = [{"source": "a/test.jsonl"}, {"source": "b/test.jsonl"}]
+    with pytest.raises(RecipeError, match="two are called 'test'; give one of them a label"):
+        parse_recipe(recipe(evaluate={"benchmarks": twins}))
+    told_apart = [twins[0], {**twins[1], "label": "other"}]
+    assert [b.title for b in parse_recipe(recipe(evaluate={"benchmarks": told_apart})).evaluate.benchmarks] == [
+        "test",
+        "other",
+    ]
+
+
+def test_one_name_stands_for_a_list_of_one_and_an_unknown_one_is_refused_at_once() -> None:
+    assert [other.name for other in parse_recipe(recipe(evaluate={"against": "solo"})).evaluate.against] == ["solo"]
+    with pytest.raises(RecipeError, match="'slo': not one of solo"):
+        parse_recipe(recipe(evaluate={"against": ["slo"]}))
+
+
+def test_a_sampling_without_a_temperature_is_greedy() -> None:
+    team = {"actor": {"model": "m", "sampling": {"max_tokens": 8}}}
+    made = parse_recipe({"team": team, "topology": "solo"})
+    assert made.team["actor"].sampling == Sampling(temperature=0.0, max_tokens=8)
+
+
+def test_members_of_one_api_share_an_engine_whatever_their_extra_fields_hold() -> None:
+    extra = {"chat_template_kwargs": {"enable_thinking": False}}
+    api = {"engine": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1", "extra": extra}
+    seats = Seats(
+        parse_recipe({"team": {"a": api, "b": api}, "topology": {"name": "solo", "options": {"member": "a"}}})
+    )
+    assert seats.engine("a") is seats.engine("b")
+
+
+# -- the curriculum
+
+
+def rows(path: Path, questions: list[str]) -> str:
+    lines = (f'{{"id": "{path.stem}{n}", "question": "{q}", "answer": "1"}}' for n, q in enumerate(questions))
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_no_training_task_asks_what_a_holdout_task_asks(tmp_path: Path) -> None:
+    source = rows(tmp_path / "train.jsonl", [f"question {n % 10}" for n in range(40)])
+    with pytest.warns(UserWarning, match="repeat an earlier question"):
+        made = curriculum(parse_recipe(recipe(tasks={"train": source, "holdout": 4})))
+    assert len(made.holdout) == 4
+    assert len(made.train) == 24
+    assert {task.question for task in made.holdout}.isdisjoint(task.question for task in made.train)
+
+
+def test_a_run_keeps_its_tasks_whatever_is_measured_later(tmp_path: Path) -> None:
+    source = rows(tmp_path / "train.jsonl", [f"question number {n}" for n in range(20)])
+    begun = curriculum(parse_recipe(recipe(tasks={"train": source, "holdout": 4})))
+    measured = rows(tmp_path / "bench.jsonl", [task.question for task in begun.train[:3]])
+    later = parse_recipe(recipe(tasks={"train": source, "holdout": 4}, evaluate={"benchmarks": [measured]}))
+    assert len(curriculum(later).repeats) == 3
+    assert curriculum(later, begun.ids()).ids() == begun.ids()
+    rows(tmp_path / "train.jsonl", ["another"])
+    with pytest.raises(RecipeError, match="which this run began with; restore the source"):
+        curriculum(later, begun.ids())
