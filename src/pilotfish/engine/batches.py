@@ -160,7 +160,7 @@ class BatchTokens:
             # Who has the turn takes what came while it waited for it.
             with _CPU_TURN if self._model.device.type == "cpu" else nullcontext(), torch.no_grad():
                 self._gather(waiting)
-                if waiting:
+                if waiting and not self._closed:
                     self._running = _pick(waiting, self._rows, self._padded)
                     waiting = [row for row in waiting if row not in self._running]
                     self._try(self._running)
