@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -130,13 +131,36 @@ def test_a_value_error_is_a_message_only_where_pilotfish_raised_it() -> None:
 
     with pytest.raises(ValueError, match="hnit") as meant:
         find("hnit")
-    with pytest.raises(ValueError, match="invalid literal") as fault:
-        int("x")
+    with pytest.raises(ValueError, match="Expecting") as fault:
+        json.loads("[")
     assert expected(meant.value) == str(meant.value)
-    assert expected(fault.value) is None
+    assert (expected(fault.value) or "").startswith(f"{Path(__file__)}:"), "this file stands for a user's own"
+    assert fault.value.__traceback__ is not None
+    assert expected(fault.value.with_traceback(fault.value.__traceback__.tb_next)) is None, "a fault of the program"
 
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
     assert expected(ModuleNotFoundError("No module named 'trl'", name="trl.trainer")) == (
         "the package trl is missing; pip install 'pilotfish[train]'"
     )
+
+
+def test_a_fault_in_a_users_topology_is_one_line_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    (tmp_path / "mine.py").write_text(
+        "from pilotfish import topology\n\n\n@topology\nasync def mine(task, room):\n"
+        '    said = room.ask("actor", "hello")\n    return said.text\n'
+    )
+    (tmp_path / "tasks.jsonl").write_text('{"question": "2 + 2?", "answer": "4"}\n')
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"team: {{actor: {{engine: openai, model: m, base_url: 'http://127.0.0.1:1/v1'}}}}\n"
+        f"topology: {tmp_path / 'mine.py'}:mine\n"
+        f"evaluate: {{benchmarks: [{tmp_path / 'tasks.jsonl'}], against: []}}\n"
+    )
+    assert main(["eval", str(recipe), "--run", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'mine.py'}:7: AttributeError: " in said
+    assert "Traceback" not in said

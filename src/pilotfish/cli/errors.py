@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
@@ -59,6 +60,16 @@ def expected(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}; name another place or mend its permissions"
     if isinstance(error, _known()) or (isinstance(error, ValueError | ModuleNotFoundError) and _on_purpose(error)):
         return str(error)
+    return _in_own_file(error)
+
+
+def _in_own_file(error: Exception) -> str | None:
+    """Where in a file of the user's (a topology) an error arose; None when it arose in installed code alone."""
+    installed = [Path(__file__).parents[1], Path(sys.prefix), Path(sys.base_prefix)]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename).absolute()
+        if file.suffix == ".py" and not any(file.is_relative_to(place) for place in installed):
+            return f"{file}:{frame.lineno}: {type(error).__name__}: {error}; --traceback shows more"
     return None
 
 

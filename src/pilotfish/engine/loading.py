@@ -43,6 +43,8 @@ def load(
         Refused: there is no such model, or it cannot be loaded.
     """
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if place.partition(":")[0] not in ("cuda", "cpu") or (place != "cpu" and not torch.cuda.is_available()):
+        raise Refused(f"{model}: there is no device {place!r} here; use cpu or auto")
     kind = fast_dtype(place) if dtype == "auto" else getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise Refused(f"{model}: dtype {dtype!r} is unknown; use auto, bfloat16, float16 or float32")
@@ -70,6 +72,8 @@ def _folder(model: str) -> str | Path:
         return embedded()
     path = Path(model).expanduser()
     if path.suffix != ".gguf":
+        if not path.exists() and (model.count("/") > 1 or model.startswith((".", "/", "~"))):
+            raise Refused(f"{model}: no such folder; name a folder, a .gguf file or OWNER/NAME of the hub")
         return path if path.exists() else model
     if not path.is_file():
         raise Refused(f"there is no file {model}")
