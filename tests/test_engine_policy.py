@@ -337,3 +337,12 @@ def test_the_embedded_model_speaks_and_ends_its_turn() -> None:
 def test_importing_the_protocol_does_not_import_torch() -> None:
     code = "import sys, pilotfish.engine.tokens, pilotfish.engine.embedded; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_name_of_weights_changes_with_what_the_config_makes_of_them() -> None:
+    model, tokenizer = tiny_model(0), tiny_tokenizer()
+    named = weights_hash(model, tokenizer)
+    model.config.use_cache = not model.config.use_cache
+    assert weights_hash(model, tokenizer) == named
+    model.config.rms_norm_eps = 0.5
+    assert weights_hash(model, tokenizer) != named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,14 +14,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pilotfish.engine.base import Refused
 
+PASSING = {"architectures", "transformers_version", "dtype", "torch_dtype", "use_cache"}
+"""Fields of a config that do not change what a model computes from its weights (whose type is named with them)."""
+
 
 def weights_hash(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Names weights and chat template, for answers that are kept across runs; the same on every device.
+    """Names weights, architecture and chat template, for answers that are kept across runs; the same on every device.
 
     Reads every bit of every weight, as integers, so nothing depends on the order of a sum. Half a second for SmolLM2 on
     one core.
     """
-    state = hashlib.sha256(repr((tokenizer.chat_template, len(tokenizer))).encode())
+    settings = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_") and k not in PASSING}
+    named = tokenizer.chat_template, len(tokenizer), json.dumps(settings, sort_keys=True, default=str)
+    state = hashlib.sha256(repr(named).encode())
     for name, weight in sorted(model.named_parameters()):
         state.update(repr((name, tuple(weight.shape), str(weight.dtype), *_checksums(weight))).encode())
     return f"weights-{state.hexdigest()[:32]}"
