@@ -20,6 +20,7 @@ from typing import Any
 
 from pilotfish.episode import Journal
 from pilotfish.recipe import Recipe, RecipeError, load_recipe
+from pilotfish.topology.find import digest
 
 
 class RunError(Exception):
@@ -58,6 +59,20 @@ class Run:
                 "remove this one"
             )
         return recipe or recorded
+
+    def hold_topology(self) -> None:
+        """Remember the text of the user's own topology file, and refuse another text in the same run.
+
+        Raises:
+            RunError: the file has changed since the run began.
+        """
+        found, begun = digest(self.recipe.topology.name), self.state("topology").get("digest")
+        if begun is not None and found != begun:
+            raise RunError(
+                f"{self.recipe.topology.name}: the file has changed since {self.folder} began; restore it, or train "
+                "into another folder with --run"
+            )
+        self.keep("topology", {"digest": found})
 
     def __enter__(self) -> Run:
         self._lock = (self.folder / "lock").open("w")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -27,6 +28,12 @@ def find(name: str) -> Topology:
             return known
     names = ", ".join(known.name for known in BUILT_IN)
     raise ValueError(f"topology {name!r}: not one of {names}; your own is named `path/to/file.py:function`")
+
+
+def digest(name: str) -> str | None:
+    """Names the text of the user's own file behind a topology; None for a built-in one."""
+    file = Path(name.rpartition(":")[0]).expanduser()
+    return hashlib.sha256(file.read_bytes()).hexdigest() if ":" in name and file.is_file() else None
 
 
 def _from_file(path: str, function: str) -> Topology:

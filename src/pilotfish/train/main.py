@@ -105,6 +105,7 @@ class _Training:
         self.trainee = _trainee(recipe)
         self.topology = recipe.topology.load()
         self.tasks: Curriculum = curriculum(recipe, run.state("curriculum"))
+        run.hold_topology()
         run.keep("curriculum", self.tasks.ids())
         self.background = Background()
         self.seats = Seats(recipe)
