@@ -29,6 +29,8 @@ from pilotfish.train.profile import TrainConfig, steps
 from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout, RowId, diagnose
 
+Trainer = GRPOTrainer
+"""TRL's trainer, for callbacks that are handed it: TRL is imported here and in `sft.py`, nowhere else."""
 OnStep = Callable[[int], bool]
 """Called after each step with its number, from 1; True stops the training."""
 

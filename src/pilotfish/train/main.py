@@ -28,9 +28,8 @@ from pilotfish.train.rollout import Rollout, RowId, leaks
 from pilotfish.verify import VerifierPool
 
 if TYPE_CHECKING:
-    from trl.trainer.grpo_trainer import GRPOTrainer
-
     from pilotfish.engine.policy import PolicyEngine
+    from pilotfish.train.grpo import Trainer
 
 Told = Callable[[str, int, Mapping[str, float]], None]
 """Kind of news (`start` with the number of `steps`, `step`, `holdout`, `note: …`), step, figures."""
@@ -170,7 +169,7 @@ class _Training:
         engines = {**self.seats.frozen(), self.trainee: self.seats.leased(policy)}
         return Team(self.recipe.members(training=training), engines)
 
-    def after_step(self, step: int, trainer: GRPOTrainer, policy: PolicyEngine) -> bool:
+    def after_step(self, step: int, trainer: Trainer, policy: PolicyEngine) -> bool:
         """Evaluate on the holdout where it is due, keep the best weights, say whether to stop.
 
         Step 0 is before training: where training only harms, the weights as they were stay the best.
@@ -187,7 +186,7 @@ class _Training:
             self.save(trainer, step)
         return decision.stop
 
-    def last(self, trainer: GRPOTrainer) -> int:
+    def last(self, trainer: Trainer) -> int:
         return int(trainer.args.max_steps) // self.config.updates_per_step
 
     def holdout(self, step: int, policy: PolicyEngine) -> float | None:
@@ -207,7 +206,7 @@ class _Training:
         self.told("holdout", step, figures)
         return figures["holdout/accuracy"]
 
-    def save(self, trainer: GRPOTrainer, step: int) -> None:
+    def save(self, trainer: Trainer, step: int) -> None:
         """Put the weights into the run's `best`; a kill at any moment leaves the old ones or the new ones, whole."""
         partial, old = self.run.folder / "best.part", self.run.folder / "best.old"
         shutil.rmtree(partial, ignore_errors=True)
