@@ -18,6 +18,7 @@ from pilotfish.recipe import (
     LoraConfig,
     MemberConfig,
     Recipe,
+    RecipeError,
     TasksConfig,
     TopologyConfig,
     load_recipe,
@@ -152,3 +153,10 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text("team: {actor: {model: m}}\ntopology: solo\ntopology: hint\n")
+    with pytest.raises(RecipeError, match=r"(?s)'topology' stands here for the second time.*line 3"):
+        load_recipe(file)

@@ -40,6 +40,7 @@ BROKEN = {
     b'{"gold": " ", "pred": "2"}': "gold is empty",
     b'{"gold": ["2"], "pred": "2"}': "'gold' is no text",
     b'{"gold": true, "pred": "2"}': "'gold' is no text",
+    b'{"gold": NaN, "pred": "2"}': "'gold' is no text but NaN",
     b'{"gold": "2", "pred": "2", "meta": 3}': "meta is no JSON object",
     b'{"gold": "2", "pred": "2", "choices": "ab"}': "choices is no list",
     b'{"gold": "2", "pred": "\xff"}': "not UTF-8",

@@ -240,7 +240,7 @@ def load_recipe(path: Path | str, settings: Mapping[str, str] | None = None) -> 
     """
     file = Path(path) / "recipe.yaml" if Path(path).is_dir() else Path(path)
     try:
-        data = yaml.safe_load(file.read_text())
+        data = yaml.load(file.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError as error:
         what = "holds no recipe.yaml, so it is no run" if Path(path).is_dir() else "no such file"
         raise RecipeError(f"{path}: {what}; name a YAML file or a run's folder") from error
@@ -255,6 +255,17 @@ def load_recipe(path: Path | str, settings: Mapping[str, str] | None = None) -> 
     for field, value in (settings or {}).items():
         _set(data, field, value)
     return parse_recipe(data, str(file))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key stands once: of two, the one further down would win unseen."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [(self.construct_object(key, deep=True), key.start_mark) for key, _ in node.value]
+        for at, (key, mark) in enumerate(keys):
+            if key in [earlier for earlier, _ in keys[:at]]:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands here for the second time", mark)
+        return super().construct_mapping(node, deep)
 
 
 def parse_recipe(data: Mapping[str, Any], where: str = "recipe") -> Recipe:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,11 +138,11 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _text(row: dict[str, Any], name: str) -> str:
-    value = row.get(name)
-    if value is None:
+    if name not in row:
         raise _BadRow(f"no {name!r} in it (it has: {', '.join(map(str, row)) or 'nothing'})")
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise _BadRow(f"{name!r} is no text")
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value in (inf, -inf) or value != value:
+        raise _BadRow(f"{name!r} is no text but {json.dumps(value)}")
     return str(value)
 
 
