@@ -10,7 +10,7 @@ import pytest
 
 from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
 from pilotfish.curriculum import curriculum
-from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, best_constant, control
+from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, baselines, best_constant, control
 from pilotfish.evaluate.bench import csv_name
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.seats import Seats
@@ -102,6 +102,14 @@ def test_members_of_one_api_share_an_engine_whatever_their_extra_fields_hold() -
         parse_recipe({"team": {"a": api, "b": api}, "topology": {"name": "solo", "options": {"member": "a"}}})
     )
     assert seats.engine("a") is seats.engine("b")
+
+
+def test_a_baseline_that_seats_the_trainee_or_nobody_is_left_out() -> None:
+    alone = {"team": {"collaborator": {"model": "m", "train": "lora"}}, "topology": "hint"}
+    assert baselines(parse_recipe(alone)) == [], "there is no actor whom solo could ask"
+    seated = {"name": "solo", "options": {"member": "collaborator"}}
+    assert baselines(parse_recipe(recipe(evaluate={"against": [seated]}))) == []
+    assert [other.name for other in baselines(parse_recipe(recipe()))] == ["solo"]
 
 
 # -- the curriculum

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.episode import Journal
-from pilotfish.recipe import Recipe, RecipeError, load_recipe
+from pilotfish.recipe import Recipe, load_recipe
 from pilotfish.topology.find import digest
 
 
@@ -138,18 +138,6 @@ class Run:
         partial = self.folder / f"{name}.json.part"
         partial.write_text(json.dumps(state, indent=1))
         os.replace(partial, self.folder / f"{name}.json")
-
-
-def open_run(folder: Path | str) -> Run:
-    """A finished or unfinished run by its folder.
-
-    Raises:
-        RunError: there is none.
-        RecipeError: its recipe cannot be read.
-    """
-    if not (Path(folder) / "recipe.yaml").exists():
-        raise RecipeError(f"{folder}: no run there (no recipe.yaml)")
-    return Run(folder)
 
 
 def _row(line: str) -> dict[str, Any] | None:

@@ -45,17 +45,9 @@ class Seats:
     def trainee(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """The trainee's weights to train: float32 where all of them are trained."""
         if self._trainee is None:
-            from pilotfish.engine.loading import load
-
             member = self.recipe.team[self.recipe.trainee or ""]
             dtype = "float32" if member.train == "full" else member.dtype
-            self._trainee = load(
-                member.model,
-                revision=member.revision,
-                dtype=dtype,
-                device=member.device,
-                trust_remote_code=member.trust_remote_code,
-            )
+            self._trainee = _load(member, dtype)
         return self._trainee
 
     def trained(self, best: Path, version: int) -> Engine:
@@ -100,15 +92,7 @@ class Seats:
         if trainee is not None and trainee.lora and _deployment(trainee) == _deployment(member):
             model, tokenizer = self.trainee()
             return self._leased(member, TransformersEngine(shared_copy(model), tokenizer, nucleus=nucleus))
-        engine = TransformersEngine.load(
-            member.model,
-            revision=member.revision,
-            dtype=member.dtype,
-            device=member.device,
-            trust_remote_code=member.trust_remote_code,
-            nucleus=nucleus,
-        )
-        return self._leased(member, engine)
+        return self._leased(member, TransformersEngine(*_load(member, member.dtype), nucleus=nucleus))
 
 
 def _deployment(member: MemberConfig) -> tuple[Any, ...]:
@@ -117,6 +101,18 @@ def _deployment(member: MemberConfig) -> tuple[Any, ...]:
         place = (member.base_url, member.key_env, member.timeout_s, member.retries, member.concurrency)
         return (member.model, member.revision, *place, json.dumps(member.extra, sort_keys=True))
     return (member.model, member.revision, member.dtype, member.device)
+
+
+def _load(member: MemberConfig, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    from pilotfish.engine.loading import load
+
+    return load(
+        member.model,
+        revision=member.revision,
+        dtype=dtype,
+        device=member.device,
+        trust_remote_code=member.trust_remote_code,
+    )
 
 
 def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
@@ -133,14 +129,7 @@ def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
         return TransformersEngine(model, tokenizer, version=version, nucleus=nucleus)
     from peft import PeftModel  # slow to import
 
-    # Merged in float32 and rounded once, as the policy's generation copy was while it learned.
-    model, tokenizer = load(
-        member.model,
-        revision=member.revision,
-        dtype=member.dtype,
-        device=member.device,
-        trust_remote_code=member.trust_remote_code,
-    )
+    model, tokenizer = _load(member, member.dtype)
     # The base was rounded when it was loaded to train; the sum is formed in float32 and rounded once more.
     dtype, whole = model.dtype, torch.nn.Module.to(model, torch.float32)
     merged = PeftModel.from_pretrained(whole, str(best)).merge_and_unload()

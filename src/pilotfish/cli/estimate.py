@@ -36,12 +36,12 @@ def estimate(
         from pilotfish.preflight.estimate import estimate_recipe, mean_completions
         from pilotfish.preflight.memory import memory
         from pilotfish.recipe import load_recipe
-        from pilotfish.run import open_run
+        from pilotfish.run import Run
 
         loaded = load_recipe(recipe, settings(set))
         quieten()
         with err().status("rehearsing"):
-            means = mean_completions(open_run(run).journal(writable=False)) if run else {}
+            means = mean_completions(Run(run).journal(writable=False)) if run else {}
             found = estimate_recipe(loaded, means)
         console = out()
         console.print(calls_table(found, loaded))

@@ -11,8 +11,9 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pilotfish.engine.base import Completion, Engine
+from pilotfish.engine.base import Completion
 from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, play
+from pilotfish.recipe import Recipe
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling, Usage
 from pilotfish.topology import Topology
@@ -105,9 +106,17 @@ def trainee_of(team: Team) -> str:
     raise ValueError(f"no member of the team ({', '.join(team.members)}) is the trainee; give one `train`")
 
 
-def with_engine(team: Team, name: str, engine: Engine) -> Team:
-    """The same team with another engine behind one member."""
-    return Team(team.members, {**team.engines, name: engine})
+def baselines(recipe: Recipe) -> list[Topology]:
+    """The topologies of `evaluate.against`, without the recipe's own and without those that seat the trainee or nobody
+    of this team."""
+    own = recipe.topology.load()
+    others = [config.load() for config in recipe.evaluate.against]
+    return [other for other in others if other.label != own.label and _seats_frozen(other, recipe)]
+
+
+def _seats_frozen(topology: Topology, recipe: Recipe) -> bool:
+    seat = {**topology.defaults(), **topology.options}.get("member")
+    return seat is None or (seat in recipe.team and seat != recipe.trainee)
 
 
 def words_of(episode: Episode) -> str:

@@ -18,7 +18,16 @@ from pathlib import Path
 from pilotfish.cache import cache_folder
 from pilotfish.curriculum import curriculum
 from pilotfish.episode import Episode, Journal, Judge, Team
-from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, best_constant, control, usage_table, words_of
+from pilotfish.evaluate.arms import (
+    Arm,
+    Field,
+    another_tasks_words,
+    baselines,
+    best_constant,
+    control,
+    usage_table,
+    words_of,
+)
 from pilotfish.evaluate.stats import mean_interval, paired_difference
 from pilotfish.evaluate.table import Row, render_markdown, to_csv, to_json
 from pilotfish.overlap import overlap
@@ -26,7 +35,7 @@ from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.seats import Seats
 from pilotfish.task import Task, load_tasks
-from pilotfish.topology import Topology, solo
+from pilotfish.topology import solo
 from pilotfish.train.rollout import leaks
 from pilotfish.verify import VerifierPool
 
@@ -86,8 +95,7 @@ def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
     """Baselines, the team before training, and after it where the run has trained weights."""
     frozen = Team(recipe.members(), {name: seats.engine(name) for name in recipe.team})
     topology = recipe.topology.load()
-    against = [config.load() for config in recipe.evaluate.against]
-    against = [other for other in against if not _seats_trainee(other, topology, recipe)]
+    against = baselines(recipe)
     names = [topology.name for topology in against]
     arms = [
         Arm(topology.name if names.count(topology.name) == 1 else topology.label, topology, frozen)
@@ -102,9 +110,8 @@ def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
     if recipe.evaluate.untrained:
         arms.append(Arm(f"{topology.name}, {UNTRAINED}", topology, frozen))
     if run.best.exists():
-        version = (run.best_step or 0) * getattr(
-            recipe.train, "updates_per_step", 1
-        )  # as the policy counted while it learned
+        # The policy counted optimizer updates while it learned.
+        version = (run.best_step or 0) * getattr(recipe.train, "updates_per_step", 1)
         trained = Team(frozen.members, {**frozen.engines, recipe.trainee: seats.trained(run.best, version)})
         arms.append(Arm(f"{topology.name}, {TRAINED}", topology, trained))
     return arms
@@ -138,12 +145,6 @@ async def compare(field: Field, arms: Sequence[Arm], recipe: Recipe, progress: P
     reference = [arm.name for arm in arms if arm.words is None][:1]
     made = rows(played, field.tasks, recipe, reference, leader.name if leader else None)
     return Result(field.benchmark, made, played)
-
-
-def _seats_trainee(other: Topology, topology: Topology, recipe: Recipe) -> bool:
-    """Whether a baseline is the recipe's own topology, or seats the trainee or nobody of this team."""
-    seat = {**other.defaults(), **other.options}.get("member")
-    return other.label == topology.label or (seat is not None and seat not in recipe.team) or seat == recipe.trainee
 
 
 def _warn_of_overlap(recipe: Recipe, run: Run, fields: Sequence[Field]) -> None:

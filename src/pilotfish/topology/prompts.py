@@ -22,7 +22,6 @@ from pilotfish.team import Message, Messages
 
 FIELD = re.compile(r"(?<!\{)\{([a-z_]+)\}(?!\})")
 QUOTED = re.compile(r"\{(\{[a-z_]+\})\}")
-TASK_FIELDS = ("question", "instruction")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pilotfish.background import Background
 from pilotfish.cache import cache_folder
 from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal, Team
-from pilotfish.evaluate.arms import Arm, Field, words_of
+from pilotfish.evaluate.arms import Arm, Field, baselines, words_of
 from pilotfish.overlap import Overlap
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
@@ -152,7 +152,6 @@ class _Training:
 
     def rollout(self, policy: PolicyEngine) -> Rollout:
         self.policy = policy
-        against = [config.load() for config in self.recipe.evaluate.against if config.name == "solo"]
         return Rollout(
             self.topology,
             self.team(policy, training=True),
@@ -160,7 +159,7 @@ class _Training:
             self.journal,
             self.pool.judge,
             self.config,
-            alone=against[0] if against else None,
+            alone=next((other for other in baselines(self.recipe) if other.name == "solo"), None),
             seed=self.recipe.seed,
             kept=self.kept,
         )
