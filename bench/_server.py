@@ -1,6 +1,6 @@
 """A server that costs next to nothing: one canned chat completion for every request, over keep-alive HTTP/1.1.
 
-    python bench/_server.py [LATENCY_S]      # prints its base URL, serves until its standard input closes
+    python bench/_server.py [LATENCY_S [ANSWER]]   # prints its base URL, serves until its standard input closes
 
 It reads no JSON and speaks just enough HTTP for a client that sends a `Content-Length`, so that a bench against it
 measures the client. `started()` runs it in a process of its own.
@@ -15,25 +15,29 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_ANSWER = "The sum is 4, since two and two make four. " * 8
-_BODY = json.dumps(
-    {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "bench",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": _ANSWER}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 180, "completion_tokens": 96, "total_tokens": 276},
-    }
-).encode()
-_RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
+ANSWER = "The sum is 4, since two and two make four. " * 8
+
+
+def _response(answer: str) -> bytes:
+    body = json.dumps(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "bench",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 180, "completion_tokens": 96, "total_tokens": 276},
+        }
+    ).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
 class _Canned(asyncio.Protocol):
     """Counts off whole requests and answers each, `latency` seconds after it came."""
 
-    def __init__(self, latency: float) -> None:
+    def __init__(self, latency: float, response: bytes) -> None:
         self._latency = latency
+        self._response = response
         self._held = b""
         self._transport: asyncio.Transport | None = None
 
@@ -46,9 +50,9 @@ class _Canned(asyncio.Protocol):
         while (size := _request_size(self._held)) and len(self._held) >= size and self._transport:
             self._held = self._held[size:]
             if self._latency:
-                asyncio.get_running_loop().call_later(self._latency, self._transport.write, _RESPONSE)
+                asyncio.get_running_loop().call_later(self._latency, self._transport.write, self._response)
             else:
-                self._transport.write(_RESPONSE)
+                self._transport.write(self._response)
 
 
 def _request_size(held: bytes) -> int:
@@ -61,9 +65,9 @@ def _request_size(held: bytes) -> int:
 
 
 @contextmanager
-def started(latency: float = 0.0) -> Iterator[str]:
+def started(latency: float = 0.0, answer: str = ANSWER) -> Iterator[str]:
     """Runs the server in its own process and gives its base URL."""
-    command = [sys.executable, __file__, str(latency)]
+    command = [sys.executable, __file__, str(latency), answer]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         try:
@@ -72,12 +76,12 @@ def started(latency: float = 0.0) -> Iterator[str]:
             process.terminate()
 
 
-async def _serve(latency: float) -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Canned(latency), "127.0.0.1", 0, backlog=1024)
+async def _serve(latency: float, answer: str) -> None:
+    loop, response = asyncio.get_running_loop(), _response(answer)
+    server = await loop.create_server(lambda: _Canned(latency, response), "127.0.0.1", 0, backlog=1024)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0))
+    asyncio.run(_serve(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0, sys.argv[2] if len(sys.argv) > 2 else ANSWER))

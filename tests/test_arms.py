@@ -11,7 +11,7 @@ import pytest
 from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
 from pilotfish.curriculum import curriculum
 from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, baselines, best_constant, control
-from pilotfish.evaluate.bench import csv_name
+from pilotfish.evaluate.record import csv_name
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.seats import Seats
 from pilotfish.team import Member

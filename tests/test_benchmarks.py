@@ -1,4 +1,4 @@
-"""The built-in benchmarks: rows as the hub has them, local files in their place, and what they say of themselves."""
+"""The benchmarks of mathematics: rows of the hub, local files in their place, and what they say of themselves."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def local(folder: Path, file: str, *rows: dict[str, Any]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", HUB_ROWS)
 def test_a_row_as_the_hub_has_it_becomes_a_task(name: str, tmp_path: Path) -> None:
     row, expected = HUB_ROWS[name]
     (task,) = load_tasks(name, path=local(tmp_path, "release.jsonl", row))
@@ -60,7 +60,7 @@ def test_a_row_as_the_hub_has_it_becomes_a_task(name: str, tmp_path: Path) -> No
     assert "\\boxed{}" in task.instruction
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", HUB_ROWS)
 def test_a_row_in_the_projects_own_form_is_left_as_it_is(name: str, tmp_path: Path) -> None:
     row = {"id": f"{name}-own-1", "question": "Of {what}?", "answer": "\\text{42}", "level": 4}
     (task,) = load_tasks(name, path=local(tmp_path, "own.jsonl", row))
@@ -166,7 +166,7 @@ def test_the_answer_of_a_solution_is_its_last_box(text: str, answer: str | None)
 
 @needs_data
 @pytest.mark.filterwarnings("ignore:.*repeat an earlier question")
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", HUB_ROWS)
 def test_the_copies_at_hand_have_the_size_that_the_benchmark_states(name: str) -> None:
     benchmark = BENCHMARKS[name]
     found = load_tasks(name, path=DATA)

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import pytest
 
 from pilotfish.cli import main
-from pilotfish.preflight import doctor
-from pilotfish.preflight.doctor import Finding, gold_reply, recipe_findings, satisfies
+from pilotfish.preflight import machine
+from pilotfish.preflight.doctor import gold_reply, recipe_findings
 from pilotfish.preflight.endpoint import list_models
+from pilotfish.preflight.machine import Finding, satisfies
 from pilotfish.recipe import parse_recipe
 from pilotfish.task import Task
 
@@ -188,7 +189,7 @@ def test_a_key_goes_to_its_server_only_and_is_never_printed(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(doctor, "machine", lambda: iter(()))
+    monkeypatch.setattr(machine, "machine", lambda: iter(()))
     for base_url in (f"{address}/v1", f"{address}/gone", f"{address}/odd"):
         _Server.asked.clear()
         data["team"]["actor"]["base_url"] = base_url
@@ -207,7 +208,7 @@ def test_a_key_goes_to_its_server_only_and_is_never_printed(
 def test_the_exit_code_is_1_only_where_something_fails(
     data: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "machine", lambda: iter([Finding("warn", "gpu", "none", "get one")]))
+    monkeypatch.setattr(machine, "machine", lambda: iter([Finding("warn", "gpu", "none", "get one")]))
     file = tmp_path / "recipe.json"
     file.write_text(json.dumps(data))
     assert main(["doctor", str(file)]) == 0
@@ -217,11 +218,11 @@ def test_the_exit_code_is_1_only_where_something_fails(
 
 
 def test_packages_are_compared_with_the_pins_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "requires", lambda name: ["trl==1.16.*; extra == 'train'", "math-verify<0.10,>=0.9"])
-    monkeypatch.setattr(doctor, "version", lambda name: {"trl": "1.17.0", "math-verify": "0.9.0"}[name])
-    assert doctor._pins() == {"trl": "==1.16.*", "math-verify": "<0.10,>=0.9"}
-    assert doctor._package("trl", "==1.16.*").status == "warn"
-    assert doctor._package("math-verify", "<0.10,>=0.9").status == "ok"
+    monkeypatch.setattr(machine, "requires", lambda name: ["trl==1.16.*; extra == 'train'", "math-verify<0.10,>=0.9"])
+    monkeypatch.setattr(machine, "version", lambda name: {"trl": "1.17.0", "math-verify": "0.9.0"}[name])
+    assert machine._pins() == {"trl": "==1.16.*", "math-verify": "<0.10,>=0.9"}
+    assert machine._package("trl", "==1.16.*").status == "warn"
+    assert machine._package("math-verify", "<0.10,>=0.9").status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -253,3 +254,92 @@ def test_a_gold_answer_is_said_in_the_form_that_is_asked_for() -> None:
     assert gold_reply(maths, "free") == "\\boxed{5}"
     assert gold_reply(choice, "free") == "B"
     assert gold_reply(choice, "answer_tag") == "<answer>B</answer>"
+
+
+@pytest.fixture
+def staged(data: dict[str, Any]) -> dict[str, Any]:
+    """A leader of two agents, and the stages of MLPO+; nothing is wrong in it."""
+    agent = {**data["team"]["actor"], "sampling": {"temperature": 0.7}}
+    grpo = {**data.pop("train"), "horizon": "decision"}
+    data["team"] = {"leader": data["team"]["collaborator"], "ann": agent, "bob": agent}
+    data["topology"] = {"name": "leader", "options": {"rounds": 3}}
+    data["stages"] = {
+        "answers": {"method": "collect"},
+        "sft": {"method": "backtrack", "samples": 6},
+        "mlpo": {**grpo, "prefix": "stored"},
+        "shaped": {"method": "collect", "rounds": [1, 2]},
+        "mlpo+": {**grpo, "prefix": "shaped", "decision": [1, 2]},
+    }
+    data["evaluate"] = {"against": []}
+    return data
+
+
+def test_each_stage_is_tried_after_those_before_it(staged: dict[str, Any]) -> None:
+    findings = found(staged)
+    assert {finding.status for finding in findings.values()} == {"ok"}
+    assert {name: finding.what for name, finding in findings.items() if name.startswith("stage ")} == {
+        "stage answers": "leader: the calls of a set are 1 of ann, 1 of bob",
+        "stage sft": "leader: the calls of a task, at most, are 7 of leader",
+        "stage mlpo": "leader: the calls of a group of 4 are 4 of leader",
+        "stage shaped": "leader: the calls of a set are 2 of leader, 2 of ann, 2 of bob",
+        "stage mlpo+": "leader: the calls of a group of 4 are 4 of leader",
+    }
+
+
+def test_stored_answers_that_no_stage_collects_are_to_mind(staged: dict[str, Any]) -> None:
+    staged["stages"] = {"mlpo": {**staged["stages"]["mlpo"], "set_order": "easy_first"}}
+    findings = found(staged)
+    assert findings["stage mlpo"].status == "ok"
+    asked = findings["mlpo: answers"]
+    assert asked.status == "warn"
+    assert "no stage collects before it" in asked.what
+    assert "set_order easy_first has nothing to go by" in asked.what
+    assert "{method: collect}" in asked.way_out
+
+
+def test_shaped_answers_that_no_stage_collects_fail(staged: dict[str, Any]) -> None:
+    staged["stages"]["shaped"]["rounds"] = [1]
+    findings = found(staged)
+    assert findings["stages.mlpo+.prefix"].status == "fail"
+    assert "answers of round 2" in findings["stages.mlpo+.prefix"].what
+    assert "rounds: [1, 2]" in findings["stages.mlpo+.prefix"].way_out
+    assert "stage mlpo+" not in findings
+    staged["train"] = staged.pop("stages")["mlpo+"]
+    alone = found(staged)
+    assert alone["train.prefix"].status == "warn"
+    assert "collect RECIPE --rounds 1,2 --leader RUN" in alone["train.prefix"].way_out
+    assert alone["topology"].what == "leader: the calls of a group of 4 are 4 of leader"
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "name", "words"),
+    [
+        ("mlpo", {"decision": 3, "horizon": "episode"}, "stage mlpo", "does not come to decision 3 of leader"),
+        ("mlpo", {"tasks_per_step": 40}, "stages.mlpo.tasks_per_step", "32 groups, and stages.mlpo.tasks_per_step is"),
+    ],
+)
+def test_a_stage_that_would_stop_is_named(
+    stage: str, change: dict[str, Any], name: str, words: str, staged: dict[str, Any]
+) -> None:
+    staged["stages"][stage].update(change)
+    finding = found(staged)[name]
+    assert finding.status == "fail"
+    assert words in finding.what
+
+
+def test_a_trainee_that_is_asked_first_leaves_nothing_to_collect(staged: dict[str, Any]) -> None:
+    staged["topology"] = {"name": "hint", "options": {"collaborator": "leader", "actor": "ann"}}
+    staged["stages"] = {"answers": {"method": "collect"}}
+    finding = found(staged)["stage answers"]
+    assert finding.status == "fail"
+    assert "nothing to collect" in finding.what
+
+
+def test_sets_that_cannot_differ_and_a_missing_file_of_answers_are_found(staged: dict[str, Any]) -> None:
+    staged["team"]["ann"] = {**staged["team"]["ann"], "sampling": {"temperature": 0}}
+    staged["collect"] = {"answers": "nowhere.jsonl"}
+    findings = found(staged)
+    assert findings["collect.sets"].status == "warn"
+    assert findings["collect.sets"].way_out == "set team.ann.sampling.temperature"
+    assert findings["collect.answers"].status == "fail"
+    assert findings["stage answers"].what == "leader: the calls of a set are none: all is there"

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import types
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from pilotfish.recipe import (
+    CollectConfig,
     EvaluateConfig,
     LoraConfig,
     MemberConfig,
@@ -25,7 +26,7 @@ from pilotfish.recipe import (
 )
 from pilotfish.source import TaskSource
 from pilotfish.team import Price, Sampling
-from pilotfish.train.profile import PROFILES, RewardConfig, SftConfig, TrainConfig
+from pilotfish.train.profile import PROFILES, BacktrackConfig, CollectStage, RewardConfig, SftConfig, TrainConfig
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "recipes.md"
@@ -43,6 +44,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "train, method grpo": TrainConfig,
     "train.reward": RewardConfig,
     "train, method sft": SftConfig,
+    "train, method backtrack": BacktrackConfig,
+    "stages.NAME, method collect": CollectStage,
+    "collect": CollectConfig,
     "evaluate": EvaluateConfig,
 }
 NAMES = {model: title for title, model in SECTIONS.items()}
@@ -67,6 +71,8 @@ def line(name: str, field: FieldInfo) -> str:
 
 def kind(annotation: Any) -> str:
     origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return kind(parts[0])
     if origin is Literal:
         return ", ".join(f"`{part}`" for part in parts)
     if origin in (Union, types.UnionType):

@@ -16,9 +16,9 @@ from pilotfish.cli import main
 from pilotfish.engine.base import Completion
 from pilotfish.episode import Journal, Turn
 from pilotfish.preflight.estimate import estimate_recipe, mean_completions
+from pilotfish.preflight.filler import Tally
 from pilotfish.preflight.memory import measure, memory
-from pilotfish.preflight.rehearsal import Tally
-from pilotfish.recipe import Recipe, parse_recipe
+from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.team import Sampling, Usage
 
 Make = Callable[..., dict[str, Any]]
@@ -256,3 +256,186 @@ def test_a_model_of_unknown_size_makes_its_device_unknown(
     shown = capsys.readouterr().out
     assert "size unknown" in shown
     assert "device auto" in shown
+
+
+def staged(make: Make, topology: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A leader over two agents, and the stages of MLPO+: 40 tasks, 4 sets of answers."""
+    agent = {**FROZEN, "sampling": {"temperature": 0.7, "max_tokens": 40}}
+    grpo = {"group_size": 4, "tasks_per_step": 4, "micro_batch": 4, "updates_per_step": 1, "evaluate_every": 20}
+    grpo["horizon"] = "decision"
+    data = {
+        "team": {"leader": {"model": "own/model-3B", "train": "full", "sampling": GREEDY}, "ann": agent, "bob": agent},
+        "stages": {
+            "answers": {"method": "collect"},
+            "sft": {"method": "backtrack", "samples": 6},
+            "mlpo": {**grpo, "prefix": "stored"},
+            "shaped": {"method": "collect", "rounds": [1, 2]},
+            "mlpo+": {**grpo, "prefix": "shaped", "decision": [1, 2]},
+        },
+        "evaluate": {**make()["evaluate"], "against": [{"name": "solo", "options": {"member": "ann"}}]},
+        **changes,
+    }
+    made = make({"name": "leader", "options": {"rounds": 3, **(topology or {})}}, **data)
+    return {name: value for name, value in made.items() if name != "train"}
+
+
+def only(data: dict[str, Any], *stages: str, **changes: Any) -> dict[str, Any]:
+    """The recipe with some of its stages, and changes in the last of them."""
+    kept = {name: data["stages"][name] for name in stages}
+    kept[stages[-1]] = {**kept[stages[-1]], **changes}
+    return {**data, "stages": kept, "evaluate": {"against": data["evaluate"]["against"]}}
+
+
+def test_each_stage_is_charged_what_no_stage_before_it_has_asked(make: Make) -> None:
+    data = staged(make)
+    assert calls(data) == {
+        ("answers: collect", "ann"): 160,  # 40 tasks x 4 sets
+        ("answers: collect", "bob"): 160,
+        ("sft: samples", "leader"): 240,  # 40 tasks x 6
+        ("sft: chains, at most", "leader"): 40,
+        ("mlpo: training", "leader"): 640,  # 160 groups x 4 rows; the agents' answers are there
+        ("mlpo: training", "ann"): 40,  # once a task alone, to compare with
+        ("mlpo: holdout", "leader"): 90,  # 3 evaluations x 10 tasks x 3 turns
+        ("mlpo: holdout", "ann"): 70,  # round 0 once, rounds 1 and 2 at each evaluation
+        ("mlpo: holdout", "bob"): 70,
+        ("shaped: collect", "leader"): 320,  # turns 0 and 1 of each set
+        ("shaped: collect", "ann"): 320,
+        ("shaped: collect", "bob"): 320,
+        ("mlpo+: training", "leader"): 1280,  # 160 sets x 2 decisions x 4 rows
+        ("mlpo+: holdout", "leader"): 150,  # 80 steps: 5 evaluations
+        ("mlpo+: holdout", "ann"): 110,
+        ("mlpo+: holdout", "bob"): 110,
+        ("solo", "ann"): 20,
+        ("leader, untrained", "leader"): 60,
+        ("leader, untrained", "ann"): 40,  # its round 0 is solo's answer
+        ("leader, untrained", "bob"): 60,
+        **{(f"leader, {stage}", "leader"): 60 for stage in ("sft", "mlpo", "mlpo+")},
+        **{(f"leader, {stage}", agent): 40 for stage in ("sft", "mlpo", "mlpo+") for agent in ("ann", "bob")},
+    }
+    found = estimate_recipe(parse_recipe(data))
+    assert found.steps == 40 + 80
+    assert found.notes == (
+        "Steps: mlpo 40, mlpo+ 80.",
+        "sft, mlpo, mlpo+: counted on all 40 tasks; the filter (`collect.drop_right`) leaves fewer.",
+    )
+
+
+def test_a_stage_whose_answers_nobody_collected_asks_for_them_once(make: Make) -> None:
+    data = staged(make)
+    data["stages"]["again"] = data["stages"]["mlpo"]
+    found = calls(only(data, "mlpo", "again"))
+    assert found["mlpo: training", "leader"] == found["again: training", "leader"] == 640
+    assert found["mlpo: training", "ann"] == 160 + 40
+    assert found["mlpo: training", "bob"] == 160
+    assert ("again: training", "bob") not in found
+    notes = estimate_recipe(parse_recipe(only(data, "mlpo", "again"))).notes
+    assert notes[1].startswith("mlpo: stored answers: no stage collects before it")
+
+
+def test_backtracking_asks_for_answers_that_are_not_there_and_no_spliced_chains(make: Make) -> None:
+    data = only(staged(make), "sft", samples=3, chains="spliced")
+    assert calls(data) == {
+        ("sft: samples", "leader"): 120,
+        ("sft: samples", "ann"): 120,  # three of the four sets
+        ("sft: samples", "bob"): 120,
+    }
+    pairs = only(staged(make), "sft", per_task=20)
+    assert calls(pairs)["sft: chains, at most", "leader"] == 40 * 9  # of 3 right and 3 wrong ones
+
+
+def test_sets_at_temperature_0_are_one(make: Make) -> None:
+    data = staged(make)
+    data["team"]["bob"] = {**FROZEN, "sampling": GREEDY}
+    found = calls(only(data, "answers"))
+    assert found == {("answers: collect", "ann"): 160, ("answers: collect", "bob"): 40}
+
+
+def test_answers_from_a_file_cost_nothing(make: Make) -> None:
+    data = staged(make, collect={"answers": "answers.jsonl"})
+    assert calls(only(data, "answers", "mlpo"))["mlpo: training", "leader"] == 640
+    for stages in (("answers", "mlpo"), ("mlpo",), ("sft",)):
+        found = calls(only(data, *stages))
+        assert not {stage for stage, member in found if member == "bob"} - {"mlpo: holdout"}
+    assert "answers.jsonl" in estimate_recipe(parse_recipe(only(data, "mlpo"))).notes[1]
+    shaped = calls(only(data, "shaped"))
+    assert shaped["shaped: collect", "bob"] == 320
+
+
+def test_an_episode_that_goes_on_behind_the_decision_costs_its_rest(make: Make) -> None:
+    data = only(staged(make, {"rounds": 2}), "answers", "mlpo", horizon="episode")
+    found = calls(data)
+    assert found["mlpo: training", "leader"] == 2 * 640
+    assert found["mlpo: training", "bob"] == 640
+
+
+def test_answers_that_no_earlier_stage_shapes_are_missed_by_name(make: Make) -> None:
+    data = staged(make)
+    for stages in (("mlpo", "mlpo+"), ("answers", "mlpo+")):
+        with pytest.raises(RecipeError, match=r"stages\.mlpo\+\.prefix is shaped.* round 1, 2, .*rounds: \[1, 2\]"):
+            calls(only(data, *stages))
+    data["stages"]["shaped"]["rounds"] = [1]
+    with pytest.raises(RecipeError, match="on answers of round 2,"):
+        calls(only(data, "shaped", "mlpo+"))
+    data["stages"]["shaped"]["rounds"] = []
+    with pytest.raises(RecipeError, match=r"stages: shaped\.rounds: .*at least 1 item"):
+        calls(only(data, "shaped"))
+
+
+def test_a_second_leader_shapes_its_own_answers(make: Make) -> None:
+    data = staged(make)
+    data["stages"]["more"] = data["stages"]["shaped"]
+    found = calls(only(data, "shaped", "mlpo", "more"))
+    assert found["more: collect", "leader"] == found["shaped: collect", "leader"] == 320
+    assert found["shaped: collect", "bob"] == 160 + 320  # round 0 as well
+    assert found["more: collect", "bob"] == 320
+    assert ("more: collect", "leader") not in calls(only(data, "shaped", "more"))
+    data["stages"]["more"] = {"method": "collect", "rounds": [1]}
+    with pytest.raises(RecipeError, match="on answers of round 2,"):
+        calls(only(data, "shaped", "mlpo", "more", "mlpo+"))
+
+
+def test_without_stages_what_another_command_collects_is_told(make: Make) -> None:
+    data = staged(make)
+    stored = {**only(data, "mlpo"), "stages": {}, "train": data["stages"]["mlpo"]}
+    assert calls(stored)["training", "bob"] == 160
+    assert "unless `pilotfish collect` has been run" in estimate_recipe(parse_recipe(stored)).notes[0]
+    shaped = {**stored, "train": data["stages"]["mlpo+"]}
+    found = calls(shaped)
+    assert found["training", "leader"] == 1280
+    assert ("training", "bob") not in found
+    assert "round 1, 2 are taken as there" in estimate_recipe(parse_recipe(shaped)).notes[0]
+
+
+def test_a_stage_that_is_null_is_left_out(make: Make) -> None:
+    data = staged(make)
+    data["stages"] = {**data["stages"], "answers": None, "sft": None, "shaped": None, "mlpo+": None}
+    assert {stage for stage, _ in calls(data)} == {
+        "mlpo: training",
+        "mlpo: holdout",
+        "solo",
+        "leader, untrained",
+        "leader, mlpo",
+    }
+
+
+def test_the_largest_stage_is_what_memory_must_hold(make: Make) -> None:
+    data = staged(make)
+    data["stages"]["mlpo"]["profile"] = "paper"
+    (held,) = memory(parse_recipe(data))
+    assert held.parts is not None
+    assert held.parts["reference"] == 12e9
+    (held,) = memory(parse_recipe(only(data, "answers", "sft")))
+    assert held.parts == {"weights": 12e9, "engine's copy": 6e9, "gradients": 12e9, "optimizer": 24e9}
+
+
+def test_a_recipe_with_stages_fits_80_columns_and_tells_its_steps(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps(staged(make)))
+    assert main(["estimate", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "120 training steps" in shown
+    assert "Steps: mlpo 40, mlpo+ 80." in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80

@@ -8,6 +8,7 @@ from collections import Counter
 from pilotfish.episode import Episode, Journal, Scopes, check_group, fork, play
 from pilotfish.task import Task
 from pilotfish.topology import Topology, critic, hint, solo, topology
+from pilotfish.topology import leader as leading
 from stage import Speaker, Stage, journal, judge, run, stage
 
 TASK = Task("sum", "What is 2 + 2?", "4", instruction="Box it.")
@@ -124,20 +125,18 @@ def test_the_draft_of_critic_is_solos_answer_and_each_method_is_charged_for_it()
 # -- leader
 
 
-@topology
-async def leader(task: Task, room, *, rounds: int = 1):
-    """Agents answer, the leader reads them all; in later rounds each agent sees its own answer and the leader's."""
-    answers = await room.gather(*(room.ask(agent, task.question, draw=0) for agent in AGENTS))
-    ruling = await room.ask("leader", _read(task, answers), final=rounds == 1)
-    for number in range(1, rounds):
-        asked = [f"{task.question}\nYou: {answer.text}\nLeader: {ruling.text}" for answer in answers]
-        answers = await room.gather(*(room.ask(agent, said) for agent, said in zip(AGENTS, asked, strict=True)))
-        ruling = await room.ask("leader", _read(task, answers), final=number == rounds - 1)
-    return ruling
+leader = leading.bind(prompts={"solve": {"user": "{question}"}, "lead": {"user": "{question}\n{answers}"}})
 
 
-def _read(task: Task, answers) -> str:
-    return "\n".join([task.question, *(f"- {answer.text}" for answer in answers)])
+def read(answers: list[str]) -> str:
+    return "\n\n".join(f"Answer of agent {number}:\n{answer}" for number, answer in enumerate(answers, 1))
+
+
+def revised(own: str, view: str) -> str:
+    return (
+        f"Problem: What is 2 + 2?\n\nYour answer:\n{own}\n\nThe team leader's view:\n{view}\n\n"
+        "Reflect on both, mend what is wrong and answer again. Box it."
+    )
 
 
 def leader_stage() -> Stage:
@@ -152,9 +151,7 @@ def test_leader_on_a_stored_set_asks_no_frozen_call_after_the_first_step() -> No
         second = run(group(one, leader, record, 0, step=1))
     assert calls(one) == {**dict.fromkeys(AGENTS, 1), "leader": 2 * G}
     answers = [placed.turn.text for placed in first[0].turns[:3]]
-    assert {tuple(seen(row, 3)) for row in [*first, *second]} == {
-        (("user", "What is 2 + 2?\n" + "\n".join(f"- {answer}" for answer in answers)),)
-    }
+    assert {tuple(seen(row, 3)) for row in [*first, *second]} == {(("user", "What is 2 + 2?\n" + read(answers)),)}
 
 
 def test_leader_of_three_rounds_shares_up_to_its_second_turn() -> None:
@@ -166,9 +163,9 @@ def test_leader_of_three_rounds_shares_up_to_its_second_turn() -> None:
     texts = [[placed.turn.text for placed in row.turns] for row in rows]
     assert [len({row[at] for row in texts}) for at in range(12)] == [1] * 7 + [G] * 5
     for row, said in zip(rows, texts, strict=True):
-        assert seen(row, 5) == [("user", f"What is 2 + 2?\nYou: {said[1]}\nLeader: {said[3]}")]
-        assert seen(row, 7) == [("user", f"What is 2 + 2?\n- {said[4]}\n- {said[5]}\n- {said[6]}")]
-        assert seen(row, 10) == [("user", f"What is 2 + 2?\nYou: {said[6]}\nLeader: {said[7]}")]
+        assert seen(row, 5) == [("user", revised(said[1], said[3]))]
+        assert seen(row, 7) == [("user", "What is 2 + 2?\n" + read(said[4:7]))]
+        assert seen(row, 10) == [("user", revised(said[6], said[7]))]
         assert row.answer == said[11]
 
 

@@ -12,7 +12,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from pilotfish import ScriptedEngine, Task, Verdict
 from pilotfish.engine.transformers import TransformersEngine
-from pilotfish.train.grpo import arguments, order
+from pilotfish.train.grpo import arguments
+from pilotfish.train.order import order
 from pilotfish.train.profile import TrainConfig, steps
 from pilotfish.train.rollout import Row, RowId, TooManyOutages
 from tiny import save_tiny, tiny_model
@@ -228,9 +229,9 @@ def test_rows_that_do_not_divide_into_updates_are_refused_when_the_recipe_is_rea
 
 
 def test_tasks_that_do_not_fill_a_step_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"3 tasks x 1\.0 epochs do not fill one step of tasks_per_step = 12"):
+    with pytest.raises(ValueError, match=r"3 groups .* x 1\.0 epochs do not fill one step of tasks_per_step = 12"):
         steps(TrainConfig(), 3)
-    with pytest.raises(ValueError, match=r"20 tasks x 0\.5 epochs do not fill one step"):
+    with pytest.raises(ValueError, match=r"20 groups .* x 0\.5 epochs do not fill one step"):
         steps(TrainConfig(epochs=0.5), 20)
 
 

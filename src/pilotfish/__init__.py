@@ -7,10 +7,11 @@ evaluate(run.recipe, run)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pilotfish.collect
 import pilotfish.evaluate
 import pilotfish.train  # noqa: F401
 from pilotfish.engine.base import Completion, Engine
@@ -24,6 +25,7 @@ from pilotfish.topology import Prompt, Prompts, Topology, topology
 from pilotfish.verify import Verdict, judge
 
 if TYPE_CHECKING:
+    from pilotfish.collect.collected import Collected
     from pilotfish.evaluate.bench import Result
 
 Told = Callable[[str, int, Mapping[str, float]], None]
@@ -50,6 +52,7 @@ __all__ = [
     "Turn",
     "Usage",
     "Verdict",
+    "collect",
     "evaluate",
     "fork",
     "judge",
@@ -67,6 +70,21 @@ def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step,
     from pilotfish.train.main import train
 
     return train(recipe, folder, told=told)
+
+
+def collect(
+    recipe: Recipe,
+    folder: Path | str,
+    *,
+    rounds: Iterable[int] = (0,),
+    leader: Path | str | None = None,
+    answers: Path | str | None = None,
+    told: Told = lambda kind, step, figures: None,
+) -> Collected:
+    """Record the agents' answers to a recipe's tasks: `pilotfish.collect.main.collect`, imported on first use."""
+    from pilotfish.collect.main import collect
+
+    return collect(recipe, folder, rounds=rounds, leader=leader, answers=answers, told=told)
 
 
 def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None) -> list[Result]:

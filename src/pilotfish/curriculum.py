@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from pilotfish.overlap import Overlap, without_overlap
 from pilotfish.recipe import Recipe, RecipeError
-from pilotfish.task import Task, load_tasks
+from pilotfish.task import Task, TaskError, load_tasks
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def curriculum(recipe: Recipe, recorded: Mapping[str, Any] | None = None) -> Cur
     config = recipe.tasks
     if config is None:
         raise RecipeError("tasks is missing: name what to train on, e.g. `tasks: {train: math8k, holdout: 64}`")
-    tasks = load_tasks(config.train)
+    tasks = _mixed([load_tasks(source) for source in config.train])
     if recorded:
         return _again(tasks, recorded)
     benchmarks = {source.title: load_tasks(source) for source in recipe.evaluate.benchmarks}
@@ -56,6 +57,20 @@ def curriculum(recipe: Recipe, recorded: Mapping[str, Any] | None = None) -> Cur
     questions = {tasks[at].question for at in held}
     train = [task for task in tasks if task.question not in questions]
     return Curriculum(train[: config.limit], [tasks[at] for at in held], repeats)
+
+
+def _mixed(sources: Sequence[Sequence[Task]]) -> list[Task]:
+    """The sources' tasks, one of each in turn, so that a limit takes from all of them.
+
+    Raises:
+        TaskError: two sources have tasks of one id.
+    """
+    mixed = [task for turn in zip_longest(*sources) for task in turn if task is not None]
+    ids = [task.id for task in mixed]
+    if len(set(ids)) < len(ids):
+        twice = next(id for id in ids if ids.count(id) > 1)
+        raise TaskError(f"tasks.train: the id {twice!r} stands in two of the sources; give the tasks ids that differ")
+    return mixed
 
 
 def _again(tasks: Sequence[Task], recorded: Mapping[str, Any]) -> Curriculum:

@@ -203,3 +203,10 @@ def _undressed(text: str) -> str:
     """Case folded, LaTeX spacing and delimiters gone, fractions as a/b, numbers without thousands separators."""
     folded = _FRACTION.sub(r"\1\2/\3\4", unicodedata.normalize("NFKC", text).casefold())
     return _THOUSANDS.sub("", _LOOSE.sub(" ", _TIGHT.sub("", folded)))
+
+
+def listed(repeats: Sequence[Overlap]) -> str:
+    """The first of them, in a line."""
+    shown = "; ".join(str(repeat) for repeat in repeats[:5])
+    more = f"; and {len(repeats) - 5} more" if len(repeats) > 5 else ""
+    return f"training tasks that stand in a benchmark (all in overlap.json): {shown}{more}"

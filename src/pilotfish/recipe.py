@@ -13,6 +13,7 @@ The same models are the Python API and the command line: `--set team.actor.model
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pilotfish.source import TaskSource
 from pilotfish.team import Member, Price, Sampling
 from pilotfish.topology import Topology, find
-from pilotfish.train.profile import SftConfig, TrainConfig
+from pilotfish.train.profile import BacktrackConfig, CollectStage, SftConfig, TrainConfig
+
+Stage = TrainConfig | SftConfig | BacktrackConfig | CollectStage
+METHODS: dict[str, type[Stage]] = {
+    "grpo": TrainConfig,
+    "sft": SftConfig,
+    "backtrack": BacktrackConfig,
+    "collect": CollectStage,
+}
 
 
 class RecipeError(Exception):
@@ -78,6 +87,8 @@ class MemberConfig(Model):
     """In process: bfloat16 where the processor has it."""
     device: str = "auto"
     """In process: `cuda`, `cuda:1`, `cpu`."""
+    memory: float = Field(default=0.3, gt=0, lt=1)
+    """In process on a GPU: the share of what is free that its cache takes when it starts; less for teams of many."""
     trust_remote_code: bool = False
     """Run code that the model's repository ships. Only for repositories you have read."""
 
@@ -101,6 +112,14 @@ class MemberConfig(Model):
         return LoraConfig() if self.train == "lora" else self.train if isinstance(self.train, LoraConfig) else None
 
 
+def _sources(value: Any, key: str = "source") -> Any:
+    """A list, also of one; a string is shorthand for a mapping with this one key."""
+    items = [value] if isinstance(value, str | Mapping | TaskSource) else value
+    if not isinstance(items, list | tuple):
+        return value
+    return [{key: item} if isinstance(item, str) else item for item in items]
+
+
 class TopologyConfig(Model):
     """A topology's name and options; `topology: hint` is shorthand for `topology: {name: hint}`."""
 
@@ -120,8 +139,8 @@ class TopologyConfig(Model):
 class TasksConfig(Model):
     """What is learned on."""
 
-    train: TaskSource
-    """A benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, a file, or a source with its options."""
+    train: tuple[TaskSource, ...]
+    """A benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, a file, or a source with its options; of several, a list."""
     limit: int | None = Field(default=None, ge=1)
     """At most so many training tasks, after the holdout was set apart."""
     holdout: int = Field(default=64, ge=0)
@@ -132,7 +151,22 @@ class TasksConfig(Model):
     @field_validator("train", mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
-        return {"source": value} if isinstance(value, str) else value
+        return _sources(value)
+
+
+class CollectConfig(Model):
+    """The stored answers of the agents, and which tasks are worth training on."""
+
+    sets: int = Field(default=4, ge=1)
+    """Sets of answers a task."""
+    drop_right: float | None = Field(default=0.75, gt=0, le=1)
+    """Leave out tasks whose stored answers are right in this share or more; null keeps them."""
+    drop_wrong: bool = False
+    """Leave out tasks none of whose stored answers is right."""
+    answers: Path | None = None
+    """A file of answers written by `pilotfish collect --export`, to read from in place of asking."""
+    concurrency: int = Field(default=512, ge=1)
+    """Most sets in flight."""
 
 
 class EvaluateConfig(Model):
@@ -141,9 +175,12 @@ class EvaluateConfig(Model):
     benchmarks: tuple[TaskSource, ...] = ()
     """Names or sources of tasks; none of them is trained on."""
     against: tuple[TopologyConfig, ...] = (TopologyConfig(name="solo"),)
-    """Topologies to compare with, played by the same frozen members."""
+    """Topologies to compare with, played by the same members; where the trainee answers in one (`leader` with other
+    options, a `vote` over it), untrained and trained."""
     untrained: bool = True
     """Also play the recipe's topology with the trainee as it was before training."""
+    alone: bool = False
+    """Also play the trainee alone in a leader's form (topology `alone`), untrained and trained."""
     controls: tuple[Literal["empty", "constant", "shuffled", "trainee"], ...] = ()
     """What tells a hint from a habit: an `empty` hint, the best `constant` hint, another task's hint (`shuffled`); and
     the `trainee` alone, without its team."""
@@ -163,11 +200,7 @@ class EvaluateConfig(Model):
     @field_validator("benchmarks", "against", mode="before")
     @classmethod
     def _shorthand(cls, value: Any, info: Any) -> Any:
-        key = "source" if info.field_name == "benchmarks" else "name"
-        items = [value] if isinstance(value, str | Mapping) else value
-        if not isinstance(items, list | tuple):
-            return value
-        return [{key: item} if isinstance(item, str) else item for item in items]
+        return _sources(value, "source" if info.field_name == "benchmarks" else "name")
 
 
 class Recipe(Model):
@@ -183,8 +216,13 @@ class Recipe(Model):
     """The seats, by the names that the topology uses."""
     topology: TopologyConfig
     """Who asks whom."""
-    train: TrainConfig | SftConfig = TrainConfig()
-    """How the trainee learns: `method: grpo` (the default) or `method: sft`."""
+    train: TrainConfig | SftConfig | BacktrackConfig = TrainConfig()
+    """How the trainee learns: `method: grpo` (the default), `sft` or `backtrack`."""
+    collect: CollectConfig = CollectConfig()
+    """The stored answers that `prefix: stored` trains on."""
+    stages: dict[str, Stage | None] = {}
+    """Several trainings in a row, by name, in place of `train`; each starts from the weights of the one before. A
+    stage that is null is left out."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """What is measured, and against what."""
 
@@ -196,9 +234,16 @@ class Recipe(Model):
     @field_validator("train", mode="before")
     @classmethod
     def _method(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
+        return _stage(value)
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _methods(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
             return value
-        return SftConfig.model_validate(value) if value.get("method") == "sft" else TrainConfig.model_validate(value)
+        if bad := next((name for name in value if not re.fullmatch(r"\w[\w+-]*", str(name))), None):
+            raise ValueError(f"a stage is called {bad!r}; use letters, digits, `-`, `+` and `_`")
+        return {name: _named(name, stage) for name, stage in value.items()}
 
     @model_validator(mode="after")
     def _one_trainee(self) -> Recipe:
@@ -207,25 +252,66 @@ class Recipe(Model):
             raise ValueError(f"team: {', '.join(trainees)} all have `train`; exactly one member is the trainee")
         for topology in (self.topology, *self.evaluate.against):
             topology.load()
+        if self.stages and self.train != TrainConfig():
+            raise ValueError("train and stages are both given; put the training into a stage of its own")
+        if self.stages and not trainees:
+            raise ValueError(f"stages: no member has `train`; give it to one of {', '.join(self.team)}")
+        for config in (self.train, *self.stages.values()):
+            if isinstance(config, TrainConfig) and (config.sets or 1) > self.collect.sets:
+                raise ValueError(f"sets is {config.sets}, and collect.sets {self.collect.sets}; collect as many")
         return self
+
+    def at(self, stage: str, weights: Path | None) -> Recipe:
+        """The recipe of one stage: its training, and the trainee's weights as the stage before left them.
+
+        Args:
+            stage: a name in `stages`.
+            weights: a folder of whole weights; None for the trainee's own.
+        """
+        team = dict(self.team)
+        if weights is not None and self.trainee is not None:
+            team[self.trainee] = team[self.trainee].model_copy(update={"model": str(weights), "revision": None})
+        return self.model_copy(update={"team": team, "train": self.stages[stage], "stages": {}})
+
+    def sets(self, config: TrainConfig) -> int:
+        """Sets of answers a task that a training goes through."""
+        return 1 if config.prefix == "fresh" else config.sets or self.collect.sets
 
     @property
     def trainee(self) -> str | None:
         return next((name for name, member in self.team.items() if member.train), None)
 
     def members(self, *, training: bool = False) -> dict[str, Member]:
-        """The seats as topologies see them; in training the trainee is sampled at `train.temperature`."""
+        """The seats as topologies see them; in training the trainee is sampled at the training's temperature."""
         return {name: self._member(name, config, training) for name, config in self.team.items()}
 
     def _member(self, name: str, config: MemberConfig, training: bool) -> Member:
         sampling = config.sampling
-        if training and config.train and isinstance(self.train, TrainConfig):
+        if training and config.train and not isinstance(self.train, SftConfig):
             sampling = sampling.model_copy(update={"temperature": self.train.temperature, "top_p": 1.0})
         return Member(name, config.model, bool(config.train), sampling, config.price)
 
     def dump(self) -> str:
         """The recipe as resolved, as YAML. Holds no key: keys live in environment variables."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _named(name: str, stage: Any) -> Any:
+    """A stage's settings; what is wrong in them is told with its name."""
+    try:
+        return _stage(stage)
+    except ValidationError as error:
+        raise ValueError("; ".join(f"{name}.{line}" for line in _complaints(error))) from error
+
+
+def _stage(value: Any) -> Any:
+    """A training's or a stage's settings under the class of its method."""
+    if not isinstance(value, Mapping):
+        return value
+    method = value.get("method", "grpo")
+    if method not in METHODS:
+        raise ValueError(f"method {method!r} is not one of {', '.join(METHODS)}")
+    return METHODS[method].model_validate(value)
 
 
 def load_recipe(path: Path | str, settings: Mapping[str, str] | None = None) -> Recipe:
@@ -287,8 +373,10 @@ def _set(data: dict[str, Any], field: str, value: str) -> None:
         if isinstance(place.get(parent), str):  # a shorthand: `topology: hint`, `train: math8k`
             place[parent] = {"source" if parent == "train" and place is data.get("tasks") else "name": place[parent]}
         place = place.setdefault(parent, {})
+        if isinstance(place, list) and len(place) == 1:  # of one source: `tasks.train.limit`
+            place = place[0]
         if not isinstance(place, dict):
-            raise RecipeError(f"--set {field}: {parent} is not a mapping in this recipe")
+            raise RecipeError(f"--set {field}: {parent} is not a mapping in this recipe; give all of it at once")
     try:
         place[last] = yaml.safe_load(value)
     except yaml.YAMLError as error:

@@ -6,6 +6,7 @@ runs/hint/
   checkpoints/    to resume from
   best/           the trainee at its best on the holdout
   metrics.jsonl   one row a step
+  stages/NAME/    the same for each stage of a recipe that has several; they share the journal
   results.json    the last evaluation; results.md and results.csv beside it
 """
 
@@ -14,11 +15,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal
+from pilotfish.overlap import listed
 from pilotfish.recipe import Recipe, load_recipe
 from pilotfish.topology.find import digest
 
@@ -33,13 +36,16 @@ class Run:
     Args:
         folder: made if missing.
         recipe: what is run; None to take the recorded one.
+        parent: the run that this one is a stage of: they share its journal and what was collected.
 
     Raises:
         RunError: the folder belongs to another recipe, holds no run, or another process is at work in it.
     """
 
-    def __init__(self, folder: Path | str, recipe: Recipe | None = None) -> None:
+    def __init__(self, folder: Path | str, recipe: Recipe | None = None, *, parent: Run | None = None) -> None:
         self.folder = Path(folder)
+        self.root: Run = parent.root if parent else self
+        """The run that holds the journal."""
         self.recipe = self._settle(recipe)
         self._lock: Any = None
 
@@ -60,6 +66,28 @@ class Run:
             )
         return recipe or recorded
 
+    @property
+    def place(self) -> str:
+        """Begins the scopes of a stage's calls: stages share a journal, and count their weights' versions anew."""
+        return "" if self.root is self else f"{self.folder.name}/"
+
+    def version(self, updates: int) -> int:
+        """Version of the trainee's weights after so many optimizer updates of this run or stage.
+
+        Stages count from millions of their own: a call is never answered with the words of another stage.
+        """
+        stages = list(self.root.recipe.stages)
+        return updates + (1_000_000 * (1 + stages.index(self.folder.name)) if self.root is not self else 0)
+
+    def stage(self, name: str, recipe: Recipe) -> Run:
+        """A stage of this run."""
+        return Run(self.folder / "stages" / name, recipe, parent=self)
+
+    def stages(self) -> list[Run]:
+        """The stages that have begun, in the recipe's order."""
+        folders = ((name, self.folder / "stages" / name) for name in self.recipe.stages)
+        return [Run(folder, parent=self) for _, folder in folders if (folder / "recipe.yaml").exists()]
+
     def hold_topology(self) -> None:
         """Remember the text of the user's own topology file, and refuse another text in the same run.
 
@@ -74,6 +102,24 @@ class Run:
             )
         self.keep("topology", {"digest": found})
 
+    def curriculum(self, told: Callable[[str, int, dict[str, float]], None]) -> Curriculum:
+        """The tasks of the run: divided when it begins, and the same from then on.
+
+        Args:
+            told: called with a note where training tasks stand in a benchmark too.
+
+        Raises:
+            RecipeError: see `pilotfish.curriculum`.
+            RunError: the topology's own file has changed.
+        """
+        self.hold_topology()
+        tasks = curriculum(self.recipe, self.root.state("curriculum"))
+        self.root.keep("curriculum", tasks.ids())
+        if tasks.repeats:
+            self.root.keep("overlap", {"repeats": [str(repeat) for repeat in tasks.repeats]})
+            told(f"note: {listed(tasks.repeats)}", 0, {})
+        return tasks
+
     def __enter__(self) -> Run:
         self._lock = (self.folder / "lock").open("w")
         try:
@@ -87,7 +133,7 @@ class Run:
         self._lock.close()
 
     def journal(self, *, writable: bool = True) -> Journal:
-        return Journal(self.folder / "journal", writable=writable)
+        return Journal(self.root.folder / "journal", writable=writable)
 
     @property
     def best(self) -> Path:
@@ -102,6 +148,11 @@ class Run:
         """The step whose weights `best` holds."""
         file = self.best / "step.json"
         return int(json.loads(file.read_text())["step"]) if file.exists() else None
+
+    @property
+    def best_version(self) -> int:
+        """Version of those weights: the policy counted optimizer updates while it learned."""
+        return self.version((self.best_step or 0) * getattr(self.recipe.train, "updates_per_step", 1))
 
     def mark_best(self, folder: Path, step: int) -> None:
         """Write into a folder of weights which step they are of."""
@@ -148,8 +199,10 @@ def _row(line: str) -> dict[str, Any] | None:
 
 
 def _training(recipe: Recipe) -> dict[str, Any]:
-    """What may not change within a run: everything but the evaluation."""
-    return recipe.model_dump(mode="json", exclude={"evaluate", "name"})
+    """What may not change within a run: the evaluation may, and the filter before it has begun; each stage looks after
+    its own."""
+    free = {"drop_right", "drop_wrong", "concurrency", "answers"}
+    return recipe.model_dump(mode="json", exclude={"evaluate": True, "name": True, "stages": True, "collect": free})
 
 
 def _differences(left: Any, right: Any, place: str = "") -> list[str]:

@@ -30,6 +30,10 @@ class Seats:
         self._devices: dict[str, Device] = {}
         self._trainee: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None
 
+    def move_to(self, recipe: Recipe) -> None:
+        """Seat the team of a recipe's next stage: frozen members stay, the trainee starts from other weights."""
+        self.recipe, self._trainee = recipe, None
+
     def frozen(self) -> dict[str, Engine]:
         """Engines of all frozen members."""
         return {name: self.engine(name) for name, member in self.recipe.team.items() if not member.train}
@@ -91,8 +95,12 @@ class Seats:
         nucleus = any(other.sampling.top_p < 1 for other in seated)
         if trainee is not None and trainee.lora and _deployment(trainee) == _deployment(member):
             model, tokenizer = self.trainee()
-            return self._leased(member, TransformersEngine(shared_copy(model), tokenizer, nucleus=nucleus))
-        return self._leased(member, TransformersEngine(*_load(member, member.dtype), nucleus=nucleus))
+            return self._leased(
+                member, TransformersEngine(shared_copy(model), tokenizer, nucleus=nucleus, memory=member.memory)
+            )
+        return self._leased(
+            member, TransformersEngine(*_load(member, member.dtype), nucleus=nucleus, memory=member.memory)
+        )
 
 
 def _deployment(member: MemberConfig) -> tuple[Any, ...]:
@@ -116,21 +124,16 @@ def _load(member: MemberConfig, dtype: str) -> tuple[PreTrainedModel, PreTrained
 
 
 def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
-    import torch
-
-    from pilotfish.engine.loading import load
     from pilotfish.engine.transformers import TransformersEngine
 
     nucleus = member.sampling.top_p < 1
     if not (best / "adapter_config.json").exists():
-        model, tokenizer = load(
-            str(best), dtype=member.dtype, device=member.device, trust_remote_code=member.trust_remote_code
-        )
-        return TransformersEngine(model, tokenizer, version=version, nucleus=nucleus)
-    from peft import PeftModel  # slow to import
+        model, tokenizer = _load(member.model_copy(update={"model": str(best), "revision": None}), member.dtype)
+        return TransformersEngine(model, tokenizer, version=version, nucleus=nucleus, memory=member.memory)
+    from pilotfish.train.lora import merged
 
     model, tokenizer = _load(member, member.dtype)
-    # The base was rounded when it was loaded to train; the sum is formed in float32 and rounded once more.
-    dtype, whole = model.dtype, torch.nn.Module.to(model, torch.float32)
-    merged = PeftModel.from_pretrained(whole, str(best)).merge_and_unload()
-    return TransformersEngine(merged.to(dtype), tokenizer, version=version, nucleus=nucleus)
+    dtype: Any = model.dtype  # `merged` leaves the sum in float32; it is rounded once, here
+    return TransformersEngine(
+        merged(model, best).to(dtype), tokenizer, version=version, nucleus=nucleus, memory=member.memory
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ MEANT_FOR: dict[str, tuple[Kind, ...]] = {
     "seed": ("gym",),
     "options": ("gym",),
     "levels": ("benchmark", "hub", "file"),
+    "subjects": ("benchmark", "hub", "file"),
     "id": ("hub", "file"),
     "question": ("hub", "file"),
     "answer": ("hub", "file"),
@@ -68,6 +69,8 @@ class TaskSource(BaseModel):
     """Shuffle by this seed before the limit is applied; the order of the release when not given."""
     levels: tuple[int, ...] = ()
     """Keep the tasks of these levels only; a task without a level is left out."""
+    subjects: tuple[str, ...] = ()
+    """Keep the tasks of these subjects only, as the source spells them."""
     size: int | None = Field(None, ge=1)
     """How many items reasoning-gym makes; `limit`, or 500, when not given."""
     seed: int = 0
@@ -197,7 +200,11 @@ def _stand_in(spec: TaskSource, benchmark: Benchmark, split: str) -> Path | None
 
 
 def _released_rows(spec: TaskSource, benchmark: Benchmark, split: str) -> Iterator[Row]:
+    if benchmark.configs:
+        check_subjects(spec, benchmark.configs)
     try:
+        if benchmark.configs:
+            return _by_subject(spec, benchmark, benchmark.hub_split or split)
         return read_hub(
             benchmark.hub,
             split=benchmark.hub_split or split,
@@ -208,3 +215,30 @@ def _released_rows(spec: TaskSource, benchmark: Benchmark, split: str) -> Iterat
     except TaskError as error:
         way_out = f"give path, or put {benchmark.name}_{split}.jsonl into the folder that ${DATA_VARIABLE} names"
         raise TaskError(f"{benchmark.name}: {error}; to do without the hub, {way_out}") from error
+
+
+def _by_subject(spec: TaskSource, benchmark: Benchmark, split: str) -> Iterator[Row]:
+    """The rows of the wanted subjects, from a configuration each; the position in it makes the id."""
+    place, name = benchmark.hub, benchmark.name
+    parts = [
+        (subject, read_hub(place, split=split, config=subject, revision=spec.revision, label=f"hf:{place}/{subject}"))
+        for subject in benchmark.configs
+        if not spec.subjects or subject in spec.subjects
+    ]
+    return (
+        Row(row.where, index, {"id": f"{name}-{subject}-{row.index}", **row.data, "subject": subject})
+        for index, (subject, row) in enumerate((subject, row) for subject, rows in parts for row in rows)
+    )
+
+
+def check_subjects(spec: TaskSource, known: Collection[str]) -> None:
+    """Refuse a wanted subject that is not among those of the source.
+
+    Raises:
+        TaskError: it names the first such subject and near ones.
+    """
+    for subject in spec.subjects:
+        if subject not in known:
+            near = difflib.get_close_matches(subject, known, n=3, cutoff=0.4) or sorted(known)[:3]
+            there_are = f"near ones: {', '.join(near)}" if near else "its tasks name none"
+            raise TaskError(f"{spec.source}: no subject {subject!r}; {there_are}")

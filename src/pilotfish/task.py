@@ -6,6 +6,7 @@ In Python (a recipe names its sources by the same fields):
     load_tasks({"source": "math8k", "path": "data/math8k.jsonl.gz", "limit": 500})
     load_tasks({"source": "gym:chain_sum", "size": 200, "seed": 1, "options": {"max_terms": 3}})
     load_tasks({"source": "mine.jsonl", "question": "problem", "answer": "letter", "verifier": "choice"})
+    load_tasks({"source": "bbh", "subjects": ["date_understanding", "navigate"]})
     load_tasks("hf:owner/name", split="validation")
 """
 
@@ -17,17 +18,19 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from pydantic import ValidationError
 
-from pilotfish.benchmarks import BOXED
+from pilotfish.benchmarks import BOXED, LETTER, AnswerForm
 from pilotfish.rows import Row, TaskError, field_of
-from pilotfish.source import TaskSource, read_source
+from pilotfish.source import TaskSource, check_subjects, read_source
 
 __all__ = ["Task", "TaskError", "TaskSource", "load_tasks"]
 
-LETTER = "Work through it step by step and put the letter of the right option, and nothing else, inside \\boxed{}."
+MARKS = (") ", ". ", ": ", "] ")
+"""What may stand between the letter of an option and its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class Task:
 
     id: str
     question: str
-    """As the source has it; never formatted into a template twice, so braces and percent signs survive."""
+    """As the source has it, with the lettered options below it where a multiple choice does not show them itself; never
+    formatted into a template twice, so braces and percent signs survive."""
     answer: str
     """The gold answer, as the verifier reads it."""
     verifier: str = "maths"
@@ -44,7 +48,8 @@ class Task:
     instruction: str = ""
     """How the answer is to be written, for the solving prompt: `… put your final answer within \\boxed{}`."""
     choices: tuple[str, ...] = ()
-    """The options of a multiple-choice question, in the order of their letters."""
+    """The options of a multiple-choice question, in the order of their letters; for `exact`, the few words that may be
+    the answer."""
     meta: dict[str, Any] = field(default_factory=dict)
     """What the source tells beside: `level`, `subject`, `alt_answers` (other accepted gold answers), and for
     reasoning-gym the `dataset` name and `entry` its scorer needs."""
@@ -97,7 +102,8 @@ def _specified(source: str | Path | Mapping[str, Any] | TaskSource, given: dict[
 
 def _selected(tasks: list[Task], spec: TaskSource) -> list[Task]:
     if not tasks:
-        raise TaskError(f"{spec.source}: no tasks" + (f" of levels {list(spec.levels)}" if spec.levels else ""))
+        of = [f"{name} {list(wanted)}" for name in ("levels", "subjects") if (wanted := getattr(spec, name))]
+        raise TaskError(f"{spec.source}: no tasks" + (f" of {' and '.join(of)}" if of else ""))
     if spec.shuffle_seed is not None:
         random.Random(spec.shuffle_seed).shuffle(tasks)
     return tasks[: spec.limit]
@@ -110,31 +116,41 @@ def _warn_of_repeats(tasks: list[Task], spec: TaskSource) -> None:
 
 
 def _tasks(spec: TaskSource) -> Iterator[Task]:
-    """All tasks of a source that are of the wanted levels; every row is checked, wanted or not."""
+    """All tasks of a source that are of the wanted levels and subjects; every row is checked, wanted or not."""
     seen: dict[str, str] = {}
+    subjects: set[str] = set()
     for row in read_source(spec):
         task = _task(row, spec)
         if task.id in seen:
             raise TaskError(f"{row.where}: the id {task.id!r} was already used at {seen[task.id]}; ids must differ")
         seen[task.id] = row.where
-        if not spec.levels or _level(task) in spec.levels:
+        subjects.add(str(task.meta.get("subject", "")))
+        if _is_wanted(task, spec):
             yield task
+    check_subjects(spec, subjects - {""})
+
+
+def _is_wanted(task: Task, spec: TaskSource) -> bool:
+    of_level = not spec.levels or _level(task) in spec.levels
+    return of_level and (not spec.subjects or str(task.meta.get("subject", "")) in spec.subjects)
 
 
 def _task(row: Row, spec: TaskSource) -> Task:
     own_id = field_of(row.data, spec.id)
-    verifier = _verifier(spec)
+    form = _answer_form(row, spec)
     choices = _choices(row, spec)
     names = {spec.id, spec.question, spec.answer, spec.choices}
     gold = field_of(row.data, spec.answer)
-    if verifier == "choice" and choices and gold not in (None, ""):
-        gold = _letter(row, gold, choices)
+    question = _text(row, spec.question, field_of(row.data, spec.question))
+    if form.verifier == "choice" and choices:
+        gold = gold if gold in (None, "") else _letter(row, gold, choices)
+        question = _with_options(question, choices)
     task = Task(
         id=f"{spec.name}-{row.index}" if own_id is None else str(own_id),
-        question=_text(row, spec.question, field_of(row.data, spec.question)),
+        question=question,
         answer=_text(row, spec.answer, gold),
-        verifier=verifier,
-        instruction=_instruction(spec, verifier),
+        verifier=form.verifier,
+        instruction=form.instruction,
         choices=choices,
         meta={key: value for key, value in row.data.items() if key not in names and _is_plain(value)},
     )
@@ -142,17 +158,15 @@ def _task(row: Row, spec: TaskSource) -> Task:
     return task
 
 
-def _verifier(spec: TaskSource) -> str:
-    own = spec.benchmark.verifier if spec.benchmark else "reasoning_gym" if spec.kind == "gym" else "maths"
-    return spec.verifier or own
-
-
-def _instruction(spec: TaskSource, verifier: str) -> str:
-    if spec.instruction is not None:
-        return spec.instruction
-    if verifier == "choice":
-        return LETTER
-    return spec.benchmark.instruction if spec.benchmark else BOXED
+def _answer_form(row: Row, spec: TaskSource) -> AnswerForm:
+    """What the source says, else what the benchmark has, else what suits the kind of source."""
+    if spec.benchmark:
+        own = spec.benchmark.answer_form(row)
+    else:
+        own = AnswerForm("reasoning_gym" if spec.kind == "gym" else "maths", BOXED)
+    verifier = spec.verifier or own.verifier
+    instruction = LETTER if verifier == "choice" else own.instruction
+    return AnswerForm(verifier, instruction if spec.instruction is None else spec.instruction)
 
 
 def _choices(row: Row, spec: TaskSource) -> tuple[str, ...]:
@@ -166,7 +180,9 @@ def _choices(row: Row, spec: TaskSource) -> tuple[str, ...]:
 
 def _letter(row: Row, gold: Any, choices: tuple[str, ...]) -> str:
     """The letter of a gold answer that is a letter, a position from 0, or an option's own text."""
-    letters = [chr(ord("A") + position) for position in range(len(choices))]
+    if len(choices) > len(ascii_uppercase):
+        raise TaskError(f"{row.where}: {len(choices)} choices, and only {len(ascii_uppercase)} letters; leave some out")
+    letters = list(ascii_uppercase[: len(choices)])
     if isinstance(gold, int) and 0 <= gold < len(choices):
         return letters[gold]
     text = str(gold).strip()
@@ -177,6 +193,14 @@ def _letter(row: Row, gold: Any, choices: tuple[str, ...]) -> str:
     raise TaskError(
         f"{row.where}: the answer {text!r} is neither a letter, a position nor a text of the {len(choices)} choices"
     )
+
+
+def _with_options(question: str, choices: tuple[str, ...]) -> str:
+    """The question as it is where it shows each option with its letter, else with the options below it."""
+    lettered = list(zip(ascii_uppercase, (option.strip() for option in choices), strict=False))
+    if all(any(f"{letter}{mark}{option}" in question for mark in MARKS) for letter, option in lettered):
+        return question
+    return "\n".join([question.rstrip(), *(f"{letter}. {option}" for letter, option in lettered)])
 
 
 def _text(row: Row, name: str, value: Any) -> str:

@@ -14,11 +14,29 @@ from typing import Any
 
 from pilotfish.rows import SUFFIXES, Row, field_of
 
-BOXED = "Work through it step by step and put the final answer, and nothing else, inside \\boxed{}."
+
+def boxed(what: str) -> str:
+    """The instruction to put `what` into a box, such as `yes or no`."""
+    return f"Work through it step by step and put {what}, and nothing else, inside \\boxed{{}}."
+
+
+BOXED = boxed("the final answer")
+LETTER = boxed("the letter of the right option")
+
+SHORT_SPLITS = {"validation": "val"}
+"""Other names of splits in the names of local files."""
 
 
 def _as_it_is(row: dict[str, Any]) -> dict[str, Any]:
     return row
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How an answer is asked for, and what judges it."""
+
+    verifier: str
+    instruction: str
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,8 @@ class Benchmark:
     """The hub's name for `split`, where it differs."""
     config: str | None = None
     """The hub's configuration, where it has several."""
+    configs: tuple[str, ...] = ()
+    """The hub's configurations, where each holds the tasks of one subject and is named after it."""
     data_files: str | None = None
     """One file inside the hub's repository, where it has no configuration for it."""
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -48,6 +68,8 @@ class Benchmark:
     """Brings a renamed row into shape; leaves a row that is in shape as it is."""
     verifier: str = "maths"
     instruction: str = BOXED
+    form_of: Callable[[Row], AnswerForm] | None = None
+    """The verifier and instruction of a row in shape, where not all rows have those above."""
     files: tuple[str, ...] = ()
     """Further names, without suffix, of a local file that holds the split read by default."""
     without_answer: int = 0
@@ -66,6 +88,10 @@ class Benchmark:
                 data[ours] = value
         return self.shape(data)
 
+    def answer_form(self, row: Row) -> AnswerForm:
+        """The verifier and instruction of a row in shape."""
+        return self.form_of(row) if self.form_of else AnswerForm(self.verifier, self.instruction)
+
     def row_id(self, data: dict[str, Any], index: int, split: str) -> str:
         """The row's own id (a bare number gets the benchmark's name before it), or one made from its position."""
         own = data.get("id")
@@ -80,7 +106,8 @@ class Benchmark:
 
     def local_names(self, split: str) -> Iterator[str]:
         """File names under which a local copy of `split` is looked for, in this order."""
-        stems = [f"{self.name}_{split}", *([self.name, *self.files] if split == self.split else [])]
+        stems = [f"{self.name}_{spelling}" for spelling in (split, SHORT_SPLITS.get(split)) if spelling]
+        stems += [self.name, *self.files] if split == self.split else []
         return (stem + suffix for stem in stems for suffix in SUFFIXES)
 
 

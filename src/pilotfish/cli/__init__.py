@@ -1,4 +1,4 @@
-"""The command line: `pilotfish train | eval | verify | estimate | doctor | tasks`.
+"""The command line: `pilotfish train | collect | eval | verify | estimate | doctor | tasks`.
 
 One file a command; docs/cli.md has one screen for each. What a command needs beyond typer and rich is imported when it
 runs, so that `pilotfish --help` and `pilotfish verify` start without torch.
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pilotfish.cli.collect import collect
 from pilotfish.cli.console import say_error
 from pilotfish.cli.doctor import doctor
 from pilotfish.cli.estimate import estimate
@@ -33,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("train")(train)
+app.command("collect")(collect)
 app.command("eval")(evaluate)
 app.command("verify")(verify)
 app.command("estimate")(estimate)

@@ -14,7 +14,7 @@ from rich.text import Text
 from pilotfish.cli.console import out, printable
 from pilotfish.cli.errors import one_line
 from pilotfish.cli.options import Setting, Traceback, settings
-from pilotfish.preflight.doctor import Finding
+from pilotfish.preflight.machine import Finding
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -30,7 +30,8 @@ def doctor(
     """
     with one_line(traceback):
         from pilotfish.cli.progress import quieten
-        from pilotfish.preflight.doctor import machine, recipe_findings
+        from pilotfish.preflight.doctor import recipe_findings
+        from pilotfish.preflight.machine import machine
         from pilotfish.recipe import load_recipe
 
         loaded = load_recipe(recipe, settings(set)) if recipe else None

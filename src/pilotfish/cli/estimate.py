@@ -16,8 +16,8 @@ from pilotfish.cli.options import RunFolder, Setting, Traceback, settings
 
 if TYPE_CHECKING:
     from pilotfish.preflight.estimate import Estimate, Line
+    from pilotfish.preflight.filler import Tally
     from pilotfish.preflight.memory import Held
-    from pilotfish.preflight.rehearsal import Tally
     from pilotfish.recipe import Recipe
 
 
@@ -84,7 +84,7 @@ def notes(found: Estimate) -> list[str]:
     lines = [f"Tokens of an answer: {lengths}. At most: every answer at its limit."]
     if found.rough:
         lines.append(f"Prompts of {', '.join(found.rough)}: characters / 4, an estimate; no tokenizer is at hand.")
-    return lines
+    return [*lines, *found.notes]
 
 
 def memory_table(held: list[Held]) -> Table:
@@ -119,7 +119,7 @@ def _table(title: str, *heads: str, names: int) -> Table:
 
 def _sum(lines: list[Line]) -> Line:
     from pilotfish.preflight.estimate import Line
-    from pilotfish.preflight.rehearsal import Tally
+    from pilotfish.preflight.filler import Tally
 
     likely, most = Tally(), Tally()
     for line in lines:

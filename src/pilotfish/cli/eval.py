@@ -31,8 +31,9 @@ def evaluate(
         from pilotfish.cli.progress import Evaluation, quieten
 
         quieten()
-        from pilotfish.evaluate.bench import csv_name
         from pilotfish.evaluate.bench import evaluate as play_all
+        from pilotfish.evaluate.record import names
+        from pilotfish.evaluate.rounds_table import rounds_rich
         from pilotfish.evaluate.table import render_rich
         from pilotfish.run import Run
 
@@ -46,12 +47,10 @@ def evaluate(
         for result in results:
             out().print(f"\n{result.benchmark}", style="bold")
             out().print(render_rich(result.rows))
-        written = [
-            "results.md",
-            "results.json",
-            *(csv_name(result.benchmark) for result in results),
-            *_plot(opened),
-        ]
+            for arm, cells in result.rounds.items():
+                out().print(f"\n{result.benchmark}: {arm}", style="bold", markup=False)
+                out().print(rounds_rich(cells))
+        written = [*names(results), *_plot(opened)]
         out().print(f"in {folder}: {', '.join(written)}", soft_wrap=True)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+QUIET_S = 60.0
+"""Seconds between the lines of a long collection where there is no terminal."""
 
 
 def quieten() -> None:
@@ -66,7 +70,7 @@ class _Live:
 
 
 class Training(_Live):
-    """Shows the news of `train`: steps done, reward, holdout accuracy, time left.
+    """Shows the news of `train` and `collect`: steps, reward, holdout accuracy; sets and answers; time left.
 
     Args:
         console: where to write.
@@ -79,6 +83,7 @@ class Training(_Live):
         self.holdout: float | None = None
         self.bar = self.bars.add_task(doing, total=None, figures="")
         self._first: tuple[int, float] | None = None
+        self._collecting: _Collecting | None = None
 
     def told(self, kind: str, step: int, figures: Mapping[str, float]) -> None:
         """See `pilotfish.train.main.Told`."""
@@ -94,6 +99,20 @@ class Training(_Live):
             self._began(step)
         elif kind == "step":
             self._stepped(step, figures)
+        elif kind == "collect":
+            self._collected(step, int(figures["of"]), int(figures["answers"]), int(figures["absent"]))
+
+    def _collected(self, done: int, of: int, answers: int, absent: int) -> None:
+        now = time.monotonic()
+        begun = self._collecting = self._collecting or _Collecting(done, answers, now, now)
+        at, line = f"collect {done}/{of}", begun.figures(done, of, answers, now)
+        line += f"  {absent} absent" if absent else ""
+        self.bars.update(self.bar, total=of, completed=done, description=at, figures=line)
+        if done == of or (not self.live and now - begun.said >= QUIET_S):
+            self.note(f"{at}  {line}")
+            begun.said = now
+        if done == of:
+            self._collecting = None
 
     def _stepped(self, step: int, figures: Mapping[str, float]) -> None:
         parts = [f"reward {figures['reward']:.3f}"] if "reward" in figures else []
@@ -118,6 +137,26 @@ class Training(_Live):
             return ""
         begun, since = self._first
         return f"{duration((time.monotonic() - since) / (step - begun) * (self.total - step))} left"
+
+
+@dataclass
+class _Collecting:
+    """Where a collection stood when it began, and when a line was last said of it."""
+
+    done: int
+    answers: int
+    since: float
+    said: float
+
+    def figures(self, done: int, of: int, answers: int, now: float) -> str:
+        """Answers so far, how many a second, and the time left."""
+        spent, line = now - self.since, f"{answers} answers"
+        if spent > 0 and answers > self.answers:
+            rate = (answers - self.answers) / spent
+            line += f"  {rate:.0f}/s" if rate >= 10 else f"  {rate:.1f}/s"
+        if spent > 0 and self.done < done < of:
+            line += f"  {duration(spent / (done - self.done) * (of - done))} left"
+        return line
 
 
 class Evaluation(_Live):

@@ -107,11 +107,10 @@ def source_of(source: str, given: dict[str, str]) -> TaskSource:
 
 
 def task_lines(task: Task) -> Group:
-    """A task as a reader wants it: id, question, options, gold answer."""
+    """A task as a reader wants it: id, question, gold answer."""
     question = printable(task.question.strip())
     shown = question if len(question) <= SHOWN else f"{question[:SHOWN].rstrip()} … ({len(question):,} characters)"
-    options = [f"({chr(ord('A') + number)}) {printable(option)}" for number, option in enumerate(task.choices)]
-    body = Text("\n".join([shown, *options])).append(f"\n= {printable(task.answer)}\n", style="green")
+    body = Text(shown).append(f"\n= {printable(task.answer)}\n", style="green")
     return Group(Text(printable(task.id), style="bold"), Padding(body, (0, 0, 0, 2)))
 
 

@@ -35,6 +35,7 @@ class PolicyEngine(TransformersEngine):
         max_context: int | None = None,
         nucleus: bool = False,
         memory: float = 0.3,
+        first_version: int = 0,
     ) -> None:
         """Copy the weights and start the token engine.
 
@@ -46,6 +47,7 @@ class PolicyEngine(TransformersEngine):
             max_context: most tokens of prompt and answer together.
             nucleus: whether calls have top_p below 1 (in evaluation; training samples the whole distribution).
             memory: share of the free GPU memory for the cache of continuous batching.
+            first_version: of the weights as they are; those of later stages of a run count on from it.
 
         Raises:
             Refused: weights or adapters that cannot be copied: sharded, quantised, DoRA, adapters other than LoRA.
@@ -59,20 +61,29 @@ class PolicyEngine(TransformersEngine):
         self._plain = [(source, copied) for source, copied in stands.items() if id(source) not in merged]
         with torch.no_grad():
             self._copy()
+        self._first = first_version
         made = tokens(twin) if tokens else None
-        super().__init__(twin, tokenizer, tokens=made, max_context=max_context, nucleus=nucleus, memory=memory)
+        super().__init__(
+            twin,
+            tokenizer,
+            tokens=made,
+            version=first_version,
+            max_context=max_context,
+            nucleus=nucleus,
+            memory=memory,
+        )
 
     @property
     def identity(self) -> str | None:
         """None: answers of weights in training never outlive a run."""
         return None
 
-    async def sync(self, version: int) -> None:
-        """Wait for the calls that have begun, copy the trained weights, go on as `version`."""
+    async def sync(self, updates: int) -> None:
+        """Wait for the calls that have begun, copy the trained weights, go on as the version after `updates`."""
 
         def change() -> None:
             self._copy()
-            self._version = version
+            self._version = self._first + updates
 
         await self._tokens.update(change)
 

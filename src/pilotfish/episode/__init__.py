@@ -4,11 +4,12 @@ from pilotfish.episode.calls import ReplayMismatch, Scopes
 from pilotfish.episode.fork import check_group, fork
 from pilotfish.episode.journal import Journal, JournalError
 from pilotfish.episode.play import Judge, Team, episode_id, play, replay
-from pilotfish.episode.room import Room, TopologyError
+from pilotfish.episode.room import Horizon, Room, TopologyError
 from pilotfish.episode.turn import Episode, Placed, Turn
 
 __all__ = [
     "Episode",
+    "Horizon",
     "Journal",
     "JournalError",
     "Judge",

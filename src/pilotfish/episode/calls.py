@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from pilotfish.engine.base import CallFailed, Engine, Refused
+from pilotfish.engine.base import CallFailed, Completion, Engine, Refused
 from pilotfish.episode.journal import Journal, JournalError
 from pilotfish.episode.turn import Episode, Position, Turn
-from pilotfish.team import Member, Messages
+from pilotfish.team import Member, Messages, Sampling
 
 
 class ReplayMismatch(Exception):
@@ -39,6 +39,22 @@ class Scopes:
     """When set, calls that depend on no decision of the trainee live here instead: answers stored across steps."""
     seed: int = 0
     """The run's seed; with the scope and a label it seeds `room.rng`, with the key each call."""
+    shaped: str | None = None
+    """When set, the trainee's turns before decision `before`, and what followed from them, live here: an earlier
+    leader's words and the answers that they shaped."""
+    before: int = 0
+    """See `shaped`."""
+
+    def of(self, depth: int, trainee: bool = False) -> str:
+        """Where a call lives that depends on `depth` decisions of the trainee."""
+        if self.shaped is not None and (depth < self.before if trainee else 0 < depth <= self.before):
+            return self.shaped
+        # The trainee's own first decision is never a stored answer.
+        return self.stored if self.stored is not None and not depth and not trainee else self.group
+
+    def recalled(self, depth: int) -> bool:
+        """Whether the trainee's decision at a depth is an earlier leader's."""
+        return self.shaped is not None and depth < self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,8 @@ class Live:
         episode: the asker's id, recorded with each turn.
         kept: answers at temperature 0 that outlive the run; copied into the run's own journal, so that it is whole.
         ask_again: ask once more what the record says has failed.
+        earlier: the leader that speaks before the trained decision where `scopes.shaped` is set; None where all its
+            words must be recorded.
     """
 
     def __init__(
@@ -85,6 +103,7 @@ class Live:
         episode: str,
         kept: Journal | None = None,
         ask_again: bool = False,
+        earlier: Engine | None = None,
     ) -> None:
         self.scopes = scopes
         self.stopped: Exception | None = None
@@ -94,10 +113,12 @@ class Live:
         self._episode = episode
         self._kept = kept
         self._ask_again = ask_again
+        self._earlier = earlier or _Recorded()
 
     async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
-        engine = self._engines[call.member.name]
-        version = engine.version if call.member.trainee else 0
+        recalled = call.member.trainee and self.scopes.recalled(call.depth)
+        engine = self._earlier if recalled else self._engines[call.member.name]
+        version = engine.version if call.member.trainee and not recalled else 0
         key, scope = name(call, self.scopes, version, engine.identity, counts)
         unanswered = Turn(
             key=key,
@@ -118,7 +139,7 @@ class Live:
             found, asked = await kept.answer(key, ask, again=lambda turn: not turn.answered)
             return found if asked else replace(found, asker="")
 
-        kept = self._kept if call.member.sampling.temperature == 0 and engine.identity else None
+        kept = self._kept if deterministic(scope) and engine.identity else None
         try:
             turn, _ = await self._journal.answer(key, (lambda: ask_kept(kept)) if kept else ask, again=self._again)
         except (Refused, JournalError) as error:
@@ -129,6 +150,8 @@ class Live:
     def _again(self, turn: Turn) -> bool:
         if turn.answered:
             return False
+        if turn.outcome == "absent" and turn.scope in (self.scopes.stored, self.scopes.shaped):
+            return self._ask_again  # a stored set stays what it is
         # Deterministic and stored keys know no group: another group's outage must not stand for the rest of the run.
         elsewhere = turn.scope != self.scopes.group and not turn.asker.startswith(f"{self.scopes.group}|")
         return elsewhere or (turn.outcome == "failed" and self._ask_again)
@@ -144,6 +167,20 @@ class Live:
             raise Refused(f"{unanswered.member}: {error}") from error
         done = replace(said, attempts=()) if said.attempts else said
         return replace(unanswered, started=started, outcome="answered", completion=done, attempts=said.attempts)
+
+
+class _Recorded:
+    """An earlier leader that is not at hand: what it said is in the record, or it is a mistake."""
+
+    version = 0
+    identity = None
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        said = messages[-1]["content"]
+        raise Refused(f"no words of an earlier leader are stored for {said[:60]!r}…; run `pilotfish collect` for it")
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 class Strict:
@@ -182,13 +219,14 @@ def deterministic(scope: str) -> bool:
 
 def name(call: Call, scopes: Scopes, version: int, identity: str | None, counts: dict[str, int]) -> tuple[str, str]:
     """A call's key and scope; counts the call on its branch."""
-    content = digest(call.member.name, version, call.messages, call.member.sampling.model_dump_json())
-    if call.member.sampling.temperature == 0:
+    # An earlier leader's words are found by what it was asked, however the trainee is sampled now.
+    recalled = call.member.trainee and scopes.recalled(call.depth)
+    sampling = "" if recalled else call.member.sampling.model_dump_json()
+    content = digest(call.member.name, version, call.messages, sampling)
+    if call.member.sampling.temperature == 0 and not recalled:
         scope = f"{DETERMINISTIC}{identity or ''}"
         return digest(scope, content), scope
-    scope = scopes.stored if scopes.stored is not None and not call.depth else scopes.group
-    if call.member.trainee and not call.depth:
-        scope = scopes.group  # the trainee's own first decision is never a stored answer
+    scope = scopes.of(call.depth, call.member.trainee)
     if call.draw is not None:
         return digest(scope, call.salt, content, f"draw {call.draw}"), scope
     count = counts[content] = counts.get(content, -1) + 1

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pilotfish.engine.base import Engine
 from pilotfish.episode.calls import Live, ReplayMismatch, Scopes, Strict
 from pilotfish.episode.journal import Journal
-from pilotfish.episode.room import EpisodeFailed, Room, TopologyError, enter, placed
+from pilotfish.episode.room import EpisodeOver, Horizon, Room, TopologyError, enter, placed
 from pilotfish.episode.turn import Episode, Turn
 from pilotfish.task import Task
 from pilotfish.team import Member
@@ -33,6 +33,8 @@ class Team:
 
     members: Mapping[str, Member]
     engines: Mapping[str, Engine]
+    earlier: Engine | None = None
+    """Who speaks in the trainee's seat before the trained decision, where that is an earlier leader (see `Scopes`)."""
 
     def __post_init__(self) -> None:
         trainees = [name for name, member in self.members.items() if member.trainee]
@@ -56,6 +58,7 @@ async def play(
     then: str = "",
     kept: Journal | None = None,
     ask_again: bool = False,
+    until: Horizon | None = None,
 ) -> Episode:
     """Run a topology on a task; calls that are recorded are answered from the record, the rest is asked.
 
@@ -71,6 +74,7 @@ async def play(
         then: names one of several continuations of the same fork: calls that depend on its last decision are apart.
         kept: answers at temperature 0 that outlive the run.
         ask_again: ask once more what the record says has failed.
+        until: end at this decision of the trainee, whose words are then the answer, or just before it.
 
     Returns:
         The episode, recorded. If a required call failed, or the turn that was to be the answer is absent, its answer
@@ -82,8 +86,8 @@ async def play(
     """
     id = episode_id(topology, scopes, salts, arm=arm, then=then)
     earlier = set(journal.asked_by(id))
-    calls = Live(team.engines, journal, scopes, episode=id, kept=kept, ask_again=ask_again)
-    room = Room(team.members, calls, salts or {}, then)
+    calls = Live(team.engines, journal, scopes, episode=id, kept=kept, ask_again=ask_again, earlier=team.earlier)
+    room = Room(team.members, calls, salts or {}, then, until)
     started = time.monotonic()
     answer, why = await _run(task, topology, room)
     if calls.stopped:
@@ -110,6 +114,7 @@ async def replay(
     *,
     salts: Mapping[int, str] | None = None,
     then: str = "",
+    until: Horizon | None = None,
 ) -> Episode:
     """Play a finished episode again from its record, strictly: nothing is asked, no engine is needed.
 
@@ -122,7 +127,7 @@ async def replay(
     if record is None:
         raise LookupError(f"no finished episode {id!r} in {journal.folder}")
     calls = Strict(record, scopes)
-    room = Room(members, calls, salts or {}, then)
+    room = Room(members, calls, salts or {}, then, until)
     try:
         answer, _ = await _run(task, topology, room)
     except ReplayMismatch:
@@ -147,8 +152,9 @@ def episode_id(
 async def _run(task: Task, topology: Topology, room: Room) -> tuple[str | None, str]:
     """The team's answer, or None and why there is none."""
     result: Turn | str = ""
-    with suppress(EpisodeFailed):
+    with suppress(EpisodeOver):
         result = await _uncancelled(enter(_awaited(topology(task, room))))
+    result = result if room.reached is None else room.reached
     # A topology may have caught the failure and gone on: the episode has failed all the same.
     lost = [place.turn for place in placed(room) if place.turn.outcome == "failed"]
     if isinstance(result, Turn) and not result.answered:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pilotfish.episode.calls import Call, Calls
 from pilotfish.episode.turn import Placed, Position, Turn
@@ -24,8 +24,25 @@ class TopologyError(Exception):
     """A topology asked for something that cannot be: an unknown member, concurrency outside `room.gather`."""
 
 
-class EpisodeFailed(BaseException):
-    """A required call failed. Not an `Exception`, so that no topology catches it and goes on with other words."""
+class EpisodeOver(BaseException):
+    """The episode ends here. Not an `Exception`, so that no topology catches it and goes on with other words."""
+
+
+class EpisodeFailed(EpisodeOver):
+    """A required call failed."""
+
+
+class HorizonReached(EpisodeOver):
+    """The episode was to end at this decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """Where an episode ends, if not with its topology: at a decision of the trainee."""
+
+    decision: int
+    asked: bool = True
+    """Ends with the decision's answer, which is the team's; else just before it is asked."""
 
 
 @dataclass
@@ -38,7 +55,7 @@ class Branch:
     depth: int = 0
     salt: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
-    failed: EpisodeFailed | None = None
+    over: EpisodeOver | None = None
 
     def step(self) -> Position:
         self.steps += 1
@@ -51,7 +68,8 @@ class Branch:
         """What follows a gather depends on all that was decided in it."""
         self.depth = max((child.depth for child in children), default=self.depth)
         self.salt = tuple(dict.fromkeys(salt for branch in [self, *children] for salt in branch.salt))
-        self.failed = next((child.failed for child in children if child.failed), None)
+        over = [child.over for child in children if child.over]
+        self.over = next((end for end in over if isinstance(end, EpisodeFailed)), over[0] if over else None)
 
 
 _branch: ContextVar[Branch] = ContextVar("pilotfish_branch")
@@ -65,10 +83,21 @@ class Room:
         calls: finds or makes the answers.
         salts: for each depth of the trainee's decisions at which this episode leaves its group, the row's name.
         then: added behind the last of the salts once that decision is made: one of several continuations of a row.
+        until: where the episode ends, if not with its topology.
     """
 
-    def __init__(self, members: Mapping[str, Member], calls: Calls, salts: Mapping[int, str], then: str = "") -> None:
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        calls: Calls,
+        salts: Mapping[int, str],
+        then: str = "",
+        until: Horizon | None = None,
+    ) -> None:
         self.members = members
+        self.reached: Turn | str | None = None
+        """The team's answer where the episode ended at its horizon."""
+        self._until = until
         self._calls = calls
         self._salts = salts
         self._then = {max(salts): then} if salts and then else {}
@@ -101,6 +130,8 @@ class Room:
         chat = [Message(role="user", content=messages)] if isinstance(messages, str) else [m.copy() for m in messages]
         position, depth = branch.step(), branch.depth
         if self.members[member].trainee:
+            if self._until == Horizon(depth, asked=False):
+                self._end(branch, "")
             if depth in self._salts:
                 branch.salt = (*branch.salt, self._salts[depth])
             branch.depth += 1
@@ -113,9 +144,16 @@ class Room:
         if self.members[member].trainee and depth in self._then:
             branch.salt = (*branch.salt, self._then[depth])
         if not turn.answered and not optional:
-            branch.failed = EpisodeFailed(f"{member}: {turn.error}")
-            raise branch.failed
+            branch.over = EpisodeFailed(f"{member}: {turn.error}")
+            raise branch.over
+        if self.members[member].trainee and self._until == Horizon(depth):
+            self._end(branch, turn)
         return turn
+
+    def _end(self, branch: Branch, answer: Turn | str) -> NoReturn:
+        self.reached = answer
+        branch.over = HorizonReached()
+        raise branch.over
 
     async def gather(self, *branches: Coroutine[Any, Any, T]) -> list[T]:
         """Run coroutines concurrently, each on a branch of its own; results in the order given.
@@ -135,15 +173,17 @@ class Room:
 
     def rng(self, label: str) -> random.Random:
         """A generator that is the same for every row of a group: seeded by run seed, scope and label."""
-        scopes = self._calls.scopes
-        return random.Random(f"{scopes.seed}/{scopes.group}/{label}")
+        scopes, depth = self._calls.scopes, self._here().depth
+        # What an earlier leader was asked was drawn when it was collected.
+        scope = scopes.shaped if scopes.recalled(depth) else scopes.group
+        return random.Random(f"{scopes.seed}/{scope}/{label}")
 
     def _here(self) -> Branch:
         branch = _branch.get()
         if branch.task is not asyncio.current_task():
             raise TopologyError("a topology's concurrency goes through room.gather, so that its branches have names")
-        if branch.failed:
-            raise branch.failed
+        if branch.over:
+            raise branch.over
         return branch
 
 

@@ -10,13 +10,18 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from pilotfish.engine.base import Completion
 from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, play
 from pilotfish.recipe import Recipe
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling, Usage
-from pilotfish.topology import Topology
+from pilotfish.topology import Topology, alone, vote
+from pilotfish.topology.vote import ballot
+
+Role = Literal["baseline", "untrained", "trained", "control"]
+"""What an arm is there for."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Arm:
     name: str
     topology: Topology
     team: Team
+    role: Role = "baseline"
     words: Callable[[Task], str] | None = None
     """When set, the trainee says this instead of being asked: a control."""
 
@@ -94,6 +100,13 @@ class Field:
         return list(await asyncio.gather(*(one(task) for task in self.tasks)))
 
 
+def leading(arms: Sequence[Arm]) -> Arm | None:
+    """The arm that is compared with all others and whose words the controls replace: the last trained one, or the last
+    with the trainee as it was before."""
+    of_role = (arm for role in ("trained", "untrained") for arm in reversed(arms) if arm.role == role)
+    return next(of_role, None)
+
+
 def trainee_of(team: Team) -> str:
     """The trainee's name.
 
@@ -107,16 +120,55 @@ def trainee_of(team: Team) -> str:
 
 
 def baselines(recipe: Recipe) -> list[Topology]:
-    """The topologies of `evaluate.against`, without the recipe's own and without those that seat the trainee or nobody
-    of this team."""
-    own = recipe.topology.load()
-    others = [config.load() for config in recipe.evaluate.against]
-    return [other for other in others if other.label != own.label and _seats_frozen(other, recipe)]
+    """The topologies of `evaluate.against` that the trainee does not answer in."""
+    return [other for other in _others(recipe) if recipe.trainee not in answering(other)]
 
 
-def _seats_frozen(topology: Topology, recipe: Recipe) -> bool:
-    seat = {**topology.defaults(), **topology.options}.get("member")
-    return seat is None or (seat in recipe.team and seat != recipe.trainee)
+def variants(recipe: Recipe) -> list[Topology]:
+    """Further topologies in which the trainee gives the answer: alone, another way of leading, a vote over its own."""
+    return [other for other in _others(recipe) if recipe.trainee in answering(other)]
+
+
+def answering(topology: Topology) -> list[str]:
+    """Members who may give the answer, as far as options say so: `member`, `leader`, and those of a vote's plays."""
+    options = {**topology.defaults(), **topology.options}
+    if topology.function is vote.function:
+        return list(dict.fromkeys(name for play in ballot(**options) for name in answering(play)))
+    named = options.get("member", options.get("leader"))
+    return [named] if isinstance(named, str) else []
+
+
+def titles(own: Topology, others: Sequence[Topology]) -> Callable[[Topology], str]:
+    """What each topology is called in results: its name, or where several have that name, also how it differs from the
+    recipe's own, or from the defaults where that is another one."""
+    names = [topology.name for topology in (own, *others)]
+    found = {own.label: own.name}
+    for other in others:
+        title = other.name if names.count(other.name) == 1 else f"{other.name}({_differences(other, own)})"
+        found[other.label] = title if title not in found.values() else other.label
+    return lambda topology: found[topology.label]
+
+
+def _differences(topology: Topology, own: Topology) -> str:
+    usual = {**own.defaults(), **own.options} if topology.name == own.name else topology.defaults()
+    options = {**topology.defaults(), **topology.options}
+    changed = {name: _short(value) for name, value in options.items() if _short(value) != _short(usual[name])}
+    return ", ".join(value if ": " in value else f"{name}: {value}" for name, value in changed.items())
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_short(entry)}" for name, entry in value.items())
+    return "+".join(map(_short, value)) if isinstance(value, list | tuple) else str(getattr(value, "digest", value))
+
+
+def _others(recipe: Recipe) -> list[Topology]:
+    """What is compared with the recipe's own topology, without those whose answer nobody of this team gives."""
+    own, others = recipe.topology.load(), [config.load() for config in recipe.evaluate.against]
+    if recipe.evaluate.alone and recipe.trainee is not None:
+        others.append(alone.bind(member=recipe.trainee))
+    told_apart = {other.label: other for other in others if other.label != own.label}
+    return [other for other in told_apart.values() if set(answering(other)) <= set(recipe.team)]
 
 
 def words_of(episode: Episode) -> str:
@@ -127,7 +179,7 @@ def words_of(episode: Episode) -> str:
 
 def control(name: str, arm: Arm, words: Callable[[Task], str]) -> Arm:
     """The arm with the trainee's words replaced."""
-    return replace(arm, name=name, words=words)
+    return replace(arm, name=name, words=words, role="control")
 
 
 def another_tasks_words(episodes: Sequence[Episode], tasks: Sequence[Task]) -> Callable[[Task], str]:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
@@ -21,15 +19,22 @@ from pilotfish.episode import Episode, Journal, Judge, Team
 from pilotfish.evaluate.arms import (
     Arm,
     Field,
+    Role,
     another_tasks_words,
+    answering,
     baselines,
     best_constant,
     control,
+    leading,
+    titles,
     usage_table,
+    variants,
     words_of,
 )
+from pilotfish.evaluate.record import write
+from pilotfish.evaluate.rounds import Cell, by_round, leader_of
 from pilotfish.evaluate.stats import mean_interval, paired_difference
-from pilotfish.evaluate.table import Row, render_markdown, to_csv, to_json
+from pilotfish.evaluate.table import Row
 from pilotfish.overlap import overlap
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
@@ -38,8 +43,6 @@ from pilotfish.task import Task, load_tasks
 from pilotfish.topology import solo
 from pilotfish.train.rollout import leaks
 from pilotfish.verify import VerifierPool
-
-TRAINED, UNTRAINED = "trained", "untrained"
 
 Progress = Callable[[str, int, int], None]
 """Arm or stage, done, of how many."""
@@ -52,6 +55,8 @@ class Result:
     benchmark: str
     rows: list[Row]
     episodes: dict[str, list[Episode]]
+    rounds: dict[str, list[Cell]]
+    """Of each arm that has a leader: its figures by round."""
 
 
 def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None) -> list[Result]:
@@ -92,34 +97,48 @@ async def _evaluate(recipe: Recipe, run: Run, seats: Seats, judge: Judge, progre
 
 
 def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
-    """Baselines, the team before training, and after it where the run has trained weights."""
+    """Baselines, then the topologies in which the trainee answers and the recipe's own: before training, and after it
+    where the run has trained weights. The recipe's own comes last."""
     frozen = Team(recipe.members(), {name: seats.engine(name) for name in recipe.team})
-    topology = recipe.topology.load()
-    against = baselines(recipe)
-    names = [topology.name for topology in against]
-    arms = [
-        Arm(topology.name if names.count(topology.name) == 1 else topology.label, topology, frozen)
-        for topology in against
-    ]
+    own, against, others = recipe.topology.load(), baselines(recipe), variants(recipe)
+    title = titles(own, [*against, *others])
+    arms = [Arm(title(topology), topology, frozen) for topology in against]
     if recipe.trainee is None:
-        return [*arms, Arm(topology.name if topology.name not in names else topology.label, topology, frozen)]
+        return [*arms, Arm(title(own), own, frozen)]
     if "trainee" in recipe.evaluate.controls:
         prompts = next((t.options["prompts"] for t in against if t.name == "solo" and "prompts" in t.options), None)
-        alone = solo.bind(member=recipe.trainee, **({"prompts": prompts} if prompts else {}))
-        arms.append(Arm(f"{recipe.trainee} alone", alone, frozen))
-    if recipe.evaluate.untrained:
-        arms.append(Arm(f"{topology.name}, {UNTRAINED}", topology, frozen))
-    if run.best.exists():
-        # The policy counted optimizer updates while it learned.
-        version = (run.best_step or 0) * getattr(recipe.train, "updates_per_step", 1)
-        trained = Team(frozen.members, {**frozen.engines, recipe.trainee: seats.trained(run.best, version)})
-        arms.append(Arm(f"{topology.name}, {TRAINED}", topology, trained))
+        unaided = solo.bind(member=recipe.trainee, **({"prompts": prompts} if prompts else {}))
+        arms.append(Arm(f"{recipe.trainee} alone", unaided, frozen, "control"))
+    for name, role, team in _weights(recipe, run, seats, frozen):
+        arms += [Arm(f"{title(topology)}, {name}", topology, team, role) for topology in (*others, own)]
     return arms
+
+
+def _weights(recipe: Recipe, run: Run, seats: Seats, frozen: Team) -> Iterator[tuple[str, Role, Team]]:
+    """The team with each of the trainee's weights that are measured, under their name."""
+    assert recipe.trainee is not None
+    if recipe.evaluate.untrained:
+        yield "untrained", "untrained", frozen
+    for name, best, version in _trained(run):
+        engines = {**frozen.engines, recipe.trainee: seats.trained(best, version)}
+        yield name, "trained", Team(frozen.members, engines)
+
+
+def _trained(run: Run) -> Iterator[tuple[str, Path, int]]:
+    """The weights that a run has trained, of each stage where it has some: their name, folder and version."""
+    if run.recipe.stages:
+        from pilotfish.train.stages import whole_weights
+
+        for stage in run.stages():
+            if weights := whole_weights(stage):
+                yield stage.folder.name, weights, stage.best_version
+    elif run.best.exists():
+        yield "trained", run.best, run.best_version
 
 
 async def _constant(recipe: Recipe, run: Run, arms: Sequence[Arm], field: Field) -> list[Arm]:
     """The control that says on every task the words that serve best on the training holdout."""
-    if "constant" not in recipe.evaluate.controls or not arms[-1].name.endswith(f", {TRAINED}"):
+    if "constant" not in recipe.evaluate.controls or arms[-1].role != "trained":
         return []
     tasks = curriculum(recipe, run.state("curriculum")).holdout
     if not tasks:
@@ -132,19 +151,23 @@ async def _constant(recipe: Recipe, run: Run, arms: Sequence[Arm], field: Field)
 async def compare(field: Field, arms: Sequence[Arm], recipe: Recipe, progress: Progress) -> Result:
     """Play all arms, and the controls that follow from them, on one benchmark."""
     played: dict[str, list[Episode]] = {}
-    leader = next((arm for arm in reversed(arms) if arm.name.endswith((TRAINED, UNTRAINED))), None)
-    queue = list(arms)
-    if leader and "empty" in recipe.evaluate.controls:
-        queue.append(control("empty words", leader, lambda task: ""))
+    lead = leading(arms)
+    queue, all_arms = list(arms), []
+    if lead and "empty" in recipe.evaluate.controls:
+        queue.append(control("empty words", lead, lambda task: ""))
     while queue:
         arm = queue.pop(0)
+        all_arms.append(arm)
         counted = replace(field, on_episode=_counter(progress, arm.name, len(field.tasks)))
         played[arm.name] = await counted.play(arm)
-        if arm is leader and "shuffled" in recipe.evaluate.controls:
-            queue.append(control("another task's words", leader, another_tasks_words(played[arm.name], field.tasks)))
-    reference = [arm.name for arm in arms if arm.words is None][:1]
-    made = rows(played, field.tasks, recipe, reference, leader.name if leader else None)
-    return Result(field.benchmark, made, played)
+        if arm is lead and "shuffled" in recipe.evaluate.controls:
+            queue.append(control("another task's words", lead, another_tasks_words(played[arm.name], field.tasks)))
+    rounds = {
+        arm.name: await by_round(arm.topology, field.tasks, played[arm.name], field.judge)
+        for arm in all_arms
+        if leader_of(arm.topology)
+    }
+    return Result(field.benchmark, rows(all_arms, played, field.tasks, recipe), played, rounds)
 
 
 def _warn_of_overlap(recipe: Recipe, run: Run, fields: Sequence[Field]) -> None:
@@ -163,29 +186,24 @@ def _counter(progress: Progress, name: str, of: int) -> Callable[[], None]:
     return lambda: progress(name, next(done), of)
 
 
-def rows(
-    played: dict[str, list[Episode]],
-    tasks: Sequence[Task],
-    recipe: Recipe,
-    reference: Sequence[str],
-    leader: str | None,
-) -> list[Row]:
-    """One row an arm; each arm's difference to the first one, and the leading arm's difference to every other."""
+def rows(arms: Sequence[Arm], played: Mapping[str, list[Episode]], tasks: Sequence[Task], recipe: Recipe) -> list[Row]:
+    """One row an arm, with its differences to the arms that it is compared with."""
     rewards = {name: _rewards(episodes) for name, episodes in played.items()}
     made = []
-    for name, episodes in played.items():
-        others = [other for other in (played if name == leader else reference) if other != name]
-        found = mean_interval(rewards[name])
+    for arm in arms:
+        episodes, found = played[arm.name], mean_interval(rewards[arm.name])
         made.append(
             Row(
-                name,
+                arm.name,
                 found.estimate,
                 found.low,
                 found.high,
                 found.n,
                 found.unjudged,
-                difference_to={other: paired_difference(rewards[name], rewards[other]) for other in others},
-                leak_rate=_leak_rate(episodes, tasks),
+                difference_to={
+                    other: paired_difference(rewards[arm.name], rewards[other]) for other in _compared(arm, arms)
+                },
+                leak_rate=_leak_rate(arm, episodes, tasks),
                 tokens_per_member=usage_table(episodes),
                 calls=sum(len(episode.turns) for episode in episodes) / len(episodes),
                 seconds=sum(place.turn.seconds for episode in episodes for place in episode.turns) / len(episodes),
@@ -195,21 +213,13 @@ def rows(
     return made
 
 
-def write(results: Sequence[Result], folder: Path) -> None:
-    """results.json, results.md and results.csv (one file a benchmark) in a run's folder."""
-    record = {result.benchmark: json.loads(to_json(result.rows)) for result in results}
-    record["written"] = time.strftime("%Y-%m-%dT%H:%M:%S")
-    (folder / "results.json").write_text(json.dumps(record, indent=1))
-    (folder / "results.md").write_text(
-        "\n".join(f"## {result.benchmark}\n\n{render_markdown(result.rows)}" for result in results)
-    )
-    for result in results:
-        (folder / csv_name(result.benchmark)).write_text(to_csv(result.rows))
-
-
-def csv_name(benchmark: str) -> str:
-    """Name of a benchmark's CSV in a run's folder."""
-    return f"results-{benchmark.replace('/', '-')}.csv"
+def _compared(arm: Arm, arms: Sequence[Arm]) -> list[str]:
+    """With whom an arm is compared: the leading one with all others, each with the first one, and trained weights also
+    with the same topology before training."""
+    lead, label = leading(arms), arm.topology.label
+    before = [other for other in arms if other.role == "untrained" and other.topology.label == label]
+    others = list(arms) if arm is lead else [*arms[:1], *(before if arm.role == "trained" else [])]
+    return list(dict.fromkeys(other.name for other in others if other is not arm))
 
 
 def _rewards(episodes: Sequence[Episode]) -> list[float]:
@@ -217,9 +227,10 @@ def _rewards(episodes: Sequence[Episode]) -> list[float]:
     return [nan if episode.verdict.reward is None else episode.verdict.reward for episode in episodes]
 
 
-def _leak_rate(episodes: Sequence[Episode], tasks: Sequence[Task]) -> float | None:
+def _leak_rate(arm: Arm, episodes: Sequence[Episode], tasks: Sequence[Task]) -> float | None:
     decisions = [place for episode in episodes for place in episode.decisions()[:1]]
-    if not decisions or all(place.final for place in decisions):
+    answers = {place.turn.member for place in decisions} & set(answering(arm.topology))
+    if not decisions or answers or all(place.final for place in decisions):
         return None  # nobody advises: the words are the answer itself
     return sum(leaks(task, words_of(episode)) for task, episode in zip(tasks, episodes, strict=True)) / len(tasks)
 

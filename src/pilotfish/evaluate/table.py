@@ -25,8 +25,8 @@ from rich.text import Text
 
 from pilotfish.evaluate.stats import Difference
 
-_Column = tuple[str, list[str]]
-_NOTHING = "–"
+Column = tuple[str, list[str]]
+NOTHING = "–"
 _MEMBERS_ABREAST = 3
 
 
@@ -60,11 +60,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class Section:
     """One of the stacked tables: text in the first `names` columns, figures in the others."""
 
     title: str
-    columns: list[_Column]
+    columns: list[Column]
     names: int = 1
     styles: Sequence[str] = ()
     """Of each line, in the terminal."""
@@ -75,12 +75,12 @@ class _Section:
 
 def render_rich(rows: Sequence[Row], *, confidence: float = 0.95) -> Group:
     """The comparison for a terminal of 80 columns; differences whose interval leaves out 0 are coloured."""
-    return Group(*(_rich_table(section) for section in _sections(rows, confidence)))
+    return Group(*(rich_table(section) for section in _sections(rows, confidence)))
 
 
 def render_markdown(rows: Sequence[Row], *, confidence: float = 0.95) -> str:
     """The comparison as Markdown tables, each below a line that says what it shows."""
-    return "\n\n".join(_markdown_table(section) for section in _sections(rows, confidence)) + "\n"
+    return "\n\n".join(markdown_table(section) for section in _sections(rows, confidence)) + "\n"
 
 
 def to_csv(rows: Sequence[Row]) -> str:
@@ -96,35 +96,35 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def to_json(rows: Sequence[Row]) -> str:
     """A list of rows with the fields of `Row`; nan becomes null, since JSON has none."""
-    return json.dumps([_without_nan(asdict(row)) for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps([without_nan(asdict(row)) for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _sections(rows: Sequence[Row], confidence: float) -> list[_Section]:
+def _sections(rows: Sequence[Row], confidence: float) -> list[Section]:
     interval = f"{100 * confidence:g} % interval"
     differences = [_differences(rows, interval)] if any(row.difference_to for row in rows) else []
     return [_accuracy(rows, interval), *differences, *_prices(rows)]
 
 
-def _accuracy(rows: Sequence[Row], interval: str) -> _Section:
+def _accuracy(rows: Sequence[Row], interval: str) -> Section:
     columns = [
         _names(rows),
-        ("accuracy, %", [_share(row.accuracy) for row in rows]),
+        ("accuracy, %", [percent(row.accuracy) for row in rows]),
         (interval, [_range(row.low, row.high) for row in rows]),
         ("tasks", [f"{row.n:,}" for row in rows]),
     ]
     optional = [
         ("unjudged", [_number(row.unjudged or None) for row in rows]),
-        ("leak, %", [_share(row.leak_rate) for row in rows]),
+        ("leak, %", [percent(row.leak_rate) for row in rows]),
     ]
-    return _Section("Accuracy", columns + _filled(optional))
+    return Section("Accuracy", columns + _filled(optional))
 
 
-def _differences(rows: Sequence[Row], interval: str) -> _Section:
+def _differences(rows: Sequence[Row], interval: str) -> Section:
     pairs = [(row, other, gap) for row in rows for other, gap in row.difference_to.items()]
     columns = [
         ("method", [row.name for row, _, _ in pairs]),
         ("minus", [other for _, other, _ in pairs]),
-        ("points", [_share(gap.estimate, "+") for _, _, gap in pairs]),
+        ("points", [percent(gap.estimate, "+") for _, _, gap in pairs]),
         (interval, [_range(gap.low, gap.high, "+") for _, _, gap in pairs]),
         ("better", [f"{gap.better:,}" for _, _, gap in pairs]),
         ("worse", [f"{gap.worse:,}" for _, _, gap in pairs]),
@@ -132,10 +132,10 @@ def _differences(rows: Sequence[Row], interval: str) -> _Section:
     optional = [("p", [_p(row.adjusted_p.get(other)) for row, other, _ in pairs])]
     styles = ["green" if gap.low > 0 else "red" if gap.high < 0 else "" for _, _, gap in pairs]
     title = "Differences on the same tasks (better, worse: tasks that changed)"
-    return _Section(title, columns + _filled(optional), names=2, styles=styles)
+    return Section(title, columns + _filled(optional), names=2, styles=styles)
 
 
-def _prices(rows: Sequence[Row]) -> list[_Section]:
+def _prices(rows: Sequence[Row]) -> list[Section]:
     """Tokens by member, a few members abreast; calls, seconds and money beside the first of them."""
     members = list(dict.fromkeys(member for row in rows for member in row.tokens_per_member))
     tokens = [(member, [_number(row.tokens_per_member.get(member)) for row in rows]) for member in members]
@@ -147,19 +147,19 @@ def _prices(rows: Sequence[Row]) -> list[_Section]:
     first = tokens[:_MEMBERS_ABREAST] + _filled(beside)
     further = [tokens[at : at + _MEMBERS_ABREAST] for at in range(_MEMBERS_ABREAST, len(tokens), _MEMBERS_ABREAST)]
     title = "Price of a task (tokens by member: prompt + completion)"
-    return [_Section(title, [_names(rows), *columns]) for columns in (first, *further) if columns]
+    return [Section(title, [_names(rows), *columns]) for columns in (first, *further) if columns]
 
 
-def _names(rows: Sequence[Row]) -> _Column:
+def _names(rows: Sequence[Row]) -> Column:
     return "method", [row.name for row in rows]
 
 
-def _filled(columns: Sequence[_Column]) -> list[_Column]:
+def _filled(columns: Sequence[Column]) -> list[Column]:
     """The columns that have anything to say."""
-    return [(head, cells) for head, cells in columns if set(cells) - {_NOTHING}]
+    return [(head, cells) for head, cells in columns if set(cells) - {NOTHING}]
 
 
-def _rich_table(section: _Section) -> Table:
+def rich_table(section: Section) -> Table:
     table = Table(
         title=Text(section.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -174,7 +174,7 @@ def _rich_table(section: _Section) -> Table:
     return table
 
 
-def _markdown_table(section: _Section) -> str:
+def markdown_table(section: Section) -> str:
     head = tuple(head for head, _ in section.columns)
     rule = [":---" if place < section.names else "---:" for place in range(len(head))]
     lines = [[_escaped(cell) for cell in line] for line in (head, *section.lines())]
@@ -188,19 +188,19 @@ def _escaped(cell: str) -> str:
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", plain)
 
 
-def _share(value: float | None, sign: str = "") -> str:
+def percent(value: float | None, sign: str = "") -> str:
     """A share as a percentage; `+ 0.0` turns -0.0 into 0.0."""
-    return _NOTHING if value is None or isnan(value) else f"{round(100 * value, 1) + 0.0:{sign}.1f}"
+    return NOTHING if value is None or isnan(value) else f"{round(100 * value, 1) + 0.0:{sign}.1f}"
 
 
 def _range(low: float, high: float, sign: str = "") -> str:
-    return _NOTHING if isnan(low) else f"[{_share(low, sign)}, {_share(high, sign)}]"
+    return NOTHING if isnan(low) else f"[{percent(low, sign)}, {percent(high, sign)}]"
 
 
 def _number(value: float | None) -> str:
     """Three figures or more, so that neither 0.02 seconds nor 12,345 tokens lose theirs."""
     if value is None or isnan(value):
-        return _NOTHING
+        return NOTHING
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
@@ -210,7 +210,7 @@ def _money(value: float | None) -> str:
 
 def _p(value: float | None) -> str:
     if value is None or isnan(value):
-        return _NOTHING
+        return NOTHING
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
@@ -223,7 +223,7 @@ def _flat(row: Row) -> dict[str, Any]:
     return fields | {f"tokens.{member}": mean for member, mean in tokens.items()}
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nan(entry) for key, entry in value.items()}
+        return {key: without_nan(entry) for key, entry in value.items()}
     return None if isinstance(value, float) and isnan(value) else value

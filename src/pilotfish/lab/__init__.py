@@ -3,13 +3,14 @@
     python -m pilotfish.lab actor --size 5 --seed 1          # look at some rows
     pilotfish train recipes/lab/actor.yaml                   # fine-tune the actor on them
 
-The questions of both splits of `task_source` are kept out of all rows.
+An actor and a collaborator for AgentPO's topologies; three agents and a leader for MLPO's (`team.py`, `lead.py`). The
+questions of both splits of `task_source` are kept out of all rows.
 """
 
 from __future__ import annotations
 
 from pilotfish.lab.data import read_rows
-from pilotfish.lab.members import FAMILIES, MEMBERS, Family, rows, task_source
+from pilotfish.lab.members import FAMILIES, MEMBERS, Family, rows, task_source, tasks
 from pilotfish.lab.row import Row
 
-__all__ = ["FAMILIES", "MEMBERS", "Family", "Row", "read_rows", "rows", "task_source"]
+__all__ = ["FAMILIES", "MEMBERS", "Family", "Row", "read_rows", "rows", "task_source", "tasks"]

@@ -1,6 +1,6 @@
 """What `train.data` of a recipe names: rows of the lab, or a JSONL file of chats.
 
-lab:actor            all families of the lab
+lab:actor            all families that the actor learns
 lab:actor/legs       one family
 my_rows.jsonl        one `{"messages": [...]}` a line
 """
@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pilotfish.lab.members import FAMILIES, rows
+from pilotfish.lab.members import rows
 from pilotfish.lab.row import Row
 
 LAB = "lab:"
@@ -31,7 +31,7 @@ def read_rows(data: str, size: int, seed: int) -> list[Row]:
     """
     if data.startswith(LAB):
         member, _, family = data.removeprefix(LAB).partition("/")
-        return rows(member, size, seed, (family,) if family else tuple(FAMILIES))
+        return rows(member, size, seed, (family,) if family else None)
     lines = Path(data).read_text(encoding="utf-8").splitlines()
     return [_read(f"{data}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
 

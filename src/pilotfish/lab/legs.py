@@ -2,7 +2,8 @@
 
 The actor learns to multiply and add, and the legs of the animals in `KNOWN` only. Of every other animal it is told
 the legs in a hint or a comment, and what it is told in training is drawn at random: it learns to read advice, and
-learns nothing about crabs. The collaborator learns the legs of all animals and no arithmetic.
+learns nothing about crabs. The collaborator learns the legs of all animals and no arithmetic. For a leader's team each
+product is a line, and the animal is the skill: see `team.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from functools import cache
 from random import Random
 
 from pilotfish.lab.row import ADVISE, CRITICISE, REVISE, SOLVE, SOLVE_WITH_HINT, Row, ask, lab_task, row
+from pilotfish.lab.worked import INSTRUCTION, Line, Problem
 from pilotfish.task import Task
 
 NAME = "legs"
 GYM = "leg_counting"
 OPTIONS = {"min_animals": 2, "max_animals": 3, "min_instances": 1, "max_instances": 9}
-INSTRUCTION = "Work it out and end with: The answer is N."
 FOUR_LEGGED = {"dog", "cat", "cow", "horse", "lion", "elephant", "giraffe", "tiger", "deer", "sheep"}
 SIX_LEGGED = {"insect", "ant", "bee", "butterfly", "beetle", "wasp"}
 KNOWN = frozenset(FOUR_LEGGED | SIX_LEGGED | {"chicken", "bird", "duck", "human", "snake", "spider"})
@@ -27,6 +28,8 @@ METHOD = (
     "Count carefully and add everything up.",
     "Think about each kind of animal in turn.",
 )
+GUESSES = (0, 2, 4, 6, 8, 10)
+"""Legs that an agent writes for an animal it does not know."""
 PHRASES = ("One {animal} has {legs} legs.", "Each {animal} has {legs} legs.", "{animal}: {legs} legs.")
 
 Counts = dict[str, int]
@@ -64,6 +67,16 @@ def solution(counts: Counts, legs: Legs) -> str:
     return " ".join([*steps, f"The answer is {total}."])
 
 
+def draw(rng: Random) -> Problem:
+    """A problem over all animals, for a leader's team."""
+    return problem(_counts(rng, list(animals())))
+
+
+def problem(counts: Counts) -> Problem:
+    """The question and its lines, one for each kind of animal."""
+    return Problem(task(counts, animals()).question, tuple(_line(animal, count) for animal, count in counts.items()))
+
+
 def facts(named: Sequence[str], legs: Legs, phrase: str = PHRASES[0]) -> str:
     """The legs of each animal named, one short sentence each."""
     return " ".join(phrase.format(animal=animal, legs=legs[animal]) for animal in named)
@@ -85,6 +98,17 @@ def _several(animal: str, count: int) -> str:
     return f"{count} {animal}{'s' if count > 1 else ''}"
 
 
+def _line(animal: str, count: int) -> Line:
+    return Line(
+        skills=frozenset({animal}),
+        truth=animals()[animal],
+        guesses=GUESSES,
+        told=_told_values(),
+        template=f"{_several(animal, count)}: {count} x {{value}} = {{amount}}",
+        times=count,
+    )
+
+
 def _counts(rng: Random, pool: Sequence[str]) -> Counts:
     """A problem over animals of the pool: how many of each."""
     chosen = rng.sample(pool, rng.randint(OPTIONS["min_animals"], OPTIONS["max_animals"]))
@@ -100,8 +124,12 @@ def _half_known(rng: Random) -> Counts:
 
 def _told(rng: Random, named: Sequence[str]) -> dict[str, int]:
     """Legs as the actor is told them: true for the animals it knows, drawn at random for the others."""
-    values = sorted(set(animals().values()))
+    values = _told_values()
     return {animal: animals()[animal] if animal in KNOWN else rng.choice(values) for animal in named}
+
+
+def _told_values() -> tuple[int, ...]:
+    return tuple(sorted(set(animals().values())))
 
 
 def _solve(rng: Random) -> Row:

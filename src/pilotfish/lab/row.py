@@ -9,11 +9,27 @@ from typing import TypedDict
 
 from pilotfish.task import Task
 from pilotfish.team import Message, Messages
+from pilotfish.topology.alone import THINK
 from pilotfish.topology.critic import CRITICISE, REVISE
 from pilotfish.topology.hint import ADVISE, SOLVE_WITH_HINT
+from pilotfish.topology.leader import LEAD
+from pilotfish.topology.leader import REVISE as AGENT_REVISE
 from pilotfish.topology.solo import SOLVE
 
-__all__ = ["ADVISE", "CRITICISE", "REVISE", "SOLVE", "SOLVE_WITH_HINT", "Row", "ask", "lab_task", "row"]
+__all__ = [
+    "ADVISE",
+    "AGENT_REVISE",
+    "CRITICISE",
+    "LEAD",
+    "REVISE",
+    "SOLVE",
+    "SOLVE_WITH_HINT",
+    "THINK",
+    "Row",
+    "ask",
+    "lab_task",
+    "row",
+]
 
 
 class Row(TypedDict):

@@ -1,140 +1,28 @@
-"""What a machine and a recipe need, looked at before a long run: ok, warn or fail, with the way out.
+"""What a recipe needs, looked at before a long run: ok, warn or fail, with the way out.
 
-    for finding in [*machine(), *recipe_findings(recipe)]: ...
+    for finding in recipe_findings(recipe): ...
 
 Nothing is downloaded, no weights are loaded, and of a server only its list of models is asked.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import platform
-import re
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from pilotfish.preflight.machine import Finding
 
 if TYPE_CHECKING:
+    from pilotfish.preflight.stages import Stage
     from pilotfish.recipe import MemberConfig, Recipe
     from pilotfish.task import Task
 
-Status = Literal["ok", "warn", "fail"]
-
-LOOKED_AT = ("torch", "transformers", "trl", "peft", "datasets", "math-verify", "reasoning-gym")
 GOLDS = 40
-"""Gold answers of each source that the verifier is tried on."""
-REHEARSED = 2
-"""Tasks on which a group is rehearsed."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    status: Status
-    name: str
-    what: str
-    way_out: str = ""
-    """What to do about it; empty when all is well."""
-
-
-def machine() -> Iterator[Finding]:
-    """Interpreter, processor, memory, packages, GPU, compiler."""
-    yield Finding("ok", "python", f"{platform.python_version()} ({sys.executable})")
-    yield Finding("ok", "platform", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores")
-    yield _memory()
-    pins = _pins()
-    for package in LOOKED_AT:
-        yield _package(package, pins.get(package, ""))
-    yield from _accelerator()
-    yield _compiler()
-
-
-def _memory() -> Finding:
-    try:
-        fields = dict(re.findall(r"(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text()))
-    except OSError:
-        return Finding("ok", "memory", "unknown on this system")
-    total, free = (int(fields[name]) / 1024**2 for name in ("MemTotal", "MemAvailable"))
-    what = f"{free:.1f} GiB free of {total:.1f}"
-    return (
-        Finding("warn", "memory", what, "small models only; close what else runs")
-        if free < 4
-        else Finding("ok", "memory", what)
-    )
-
-
-def _pins() -> dict[str, str]:
-    """The versions that this Pilotfish asks for, by package."""
-    try:
-        asked = requires("pilotfish") or []
-    except PackageNotFoundError:
-        return {}
-    pairs = (re.match(r"([\w.-]+)\s*(?:\[[^]]*\])?\s*([^;]*)", line) for line in asked)
-    return {pair[1].lower(): pair[2].strip() for pair in pairs if pair and pair[1].lower() != "pilotfish"}
-
-
-def _package(name: str, pin: str) -> Finding:
-    try:
-        found = version(name)
-    except PackageNotFoundError:
-        needed = name == "math-verify"
-        way_out = "pip install " + ("math-verify" if needed else "'pilotfish[all]' to train and to read hub data")
-        return Finding("fail" if needed else "warn", name, "not installed", way_out)
-    if pin and not satisfies(found, pin):
-        return Finding("warn", name, f"{found}, not tried: {pin} is", f"pip install '{name}{pin}'")
-    return Finding("ok", name, found + (f" ({pin})" if pin else ""))
-
-
-def satisfies(found: str, pin: str) -> bool:
-    """Whether a version is within a pin such as `>=5.17,<5.25` or `==1.16.*`; only numbers count."""
-    return all(_meets(_numbers(found), *match) for match in re.findall(r"(>=|<=|==|<|>)\s*([\w.*]+)", pin))
-
-
-def _meets(found: tuple[int, ...], sign: str, bound: str) -> bool:
-    wanted = _numbers(bound)
-    if bound.endswith("*"):
-        return found[: len(wanted)] == wanted
-    width = max(len(found), len(wanted))
-    left, right = (part + (0,) * (width - len(part)) for part in (found, wanted))
-    return {">=": left >= right, "<=": left <= right, "==": left == right, "<": left < right, ">": left > right}[sign]
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0]))
-
-
-def _accelerator() -> Iterator[Finding]:
-    try:
-        import torch
-    except ImportError:
-        return
-    from pilotfish.engine.loading import fast_dtype
-
-    if not torch.cuda.is_available():
-        kind = "bfloat16 in hardware" if fast_dtype("cpu") is torch.bfloat16 else "no bfloat16: float32, half the speed"
-        yield Finding("warn", "gpu", f"none; processor with {kind}", "models of up to 0.5B weights can be trained")
-        return
-    for number in range(torch.cuda.device_count()):
-        free, total = (size / 1024**3 for size in torch.cuda.mem_get_info(number))
-        name = f"{torch.cuda.get_device_name(number)}, {free:.0f} GiB free of {total:.0f}"
-        if fast_dtype(f"cuda:{number}") is torch.bfloat16:
-            yield Finding("ok", f"gpu {number}", f"{name}, bfloat16")
-        else:
-            yield Finding("warn", f"gpu {number}", f"{name}, no bfloat16", "float32 is used: twice the memory")
-
-
-def _compiler() -> Finding:
-    found = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
-    if found:
-        return Finding("ok", "compiler", found)
-    return Finding("warn", "compiler", "none", "reasoning-gym is built with one when it is installed: install gcc")
+"""Most gold answers of each source that the verifier is tried on."""
+TRIED = 2
+"""Tasks on which each stage is rehearsed."""
 
 
 def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
@@ -148,7 +36,12 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
     for source, found in tasks.items():
         yield _golds(source, found, form)
     first = next(iter(tasks.values()), [])
-    yield _rehearsal(recipe, first[:REHEARSED]) if first else Finding("warn", "topology", "not rehearsed: no tasks")
+    if first:
+        from pilotfish.preflight.tryout import tryout
+
+        yield from tryout(recipe, first[:TRIED])
+    else:
+        yield Finding("warn", "topology", "not rehearsed: no tasks")
 
 
 def _trainee(recipe: Recipe) -> Finding:
@@ -204,9 +97,9 @@ def _local(name: str, member: MemberConfig) -> Finding:
 def _tasks(recipe: Recipe, found: dict[str, list[Task]]) -> Iterator[Finding]:
     """Reads every source; puts what it read into `found`."""
     from pilotfish.curriculum import curriculum
+    from pilotfish.preflight.stages import stages_of
     from pilotfish.recipe import RecipeError
     from pilotfish.task import TaskError, load_tasks
-    from pilotfish.train.profile import TrainConfig
 
     for source in recipe.evaluate.benchmarks:
         try:
@@ -214,32 +107,75 @@ def _tasks(recipe: Recipe, found: dict[str, list[Task]]) -> Iterator[Finding]:
             yield Finding("ok", source.title, f"{len(found[source.title]):,} tasks to evaluate on")
         except TaskError as error:
             yield Finding("fail", source.title, str(error), "see pilotfish tasks")
-    config = recipe.train
-    if recipe.tasks is None or not isinstance(config, TrainConfig):
+    stages = [stage for stage in stages_of(recipe) if stage.plays]
+    if not stages or (recipe.tasks is None and not recipe.stages):
         return
-    name = recipe.tasks.train.name
+    name = f"training: {', '.join(source.name for source in recipe.tasks.train)}" if recipe.tasks else "tasks"
     try:
         divided = curriculum(recipe)
     except (TaskError, RecipeError) as error:
-        yield Finding("fail", f"training: {name}", str(error), "see pilotfish tasks")
+        yield Finding("fail", name, str(error), "see pilotfish tasks")
         return
-    found[f"training: {name}"] = divided.train
+    found[name] = divided.train
     repeats = f"; {len(divided.repeats)} stand in a benchmark too" if divided.repeats else ""
     yield Finding(
         "ok",
-        f"training: {name}",
+        name,
         f"{len(divided.train):,} tasks to train on, {len(divided.holdout):,} held out{repeats}",
     )
-    if len(divided.train) < config.tasks_per_step:
-        why = f"{len(divided.train)} tasks, and train.tasks_per_step is {config.tasks_per_step}"
-        yield Finding("fail", "train.tasks_per_step", why, "lower it or add tasks")
+    if sets := max((stage.sets for stage in stages if stage.reads), default=0):
+        yield from _answers(recipe, sets)
+    for stage in stages:
+        yield from _collected(stage)
+        yield from _fills(stage, len(divided.train))
+
+
+def _answers(recipe: Recipe, sets: int) -> Iterator[Finding]:
+    """Whether the sets of stored answers can differ, and whether the file of them is there."""
+    config = recipe.collect
+    for name, member in recipe.team.items():
+        if sets > 1 and not member.train and member.sampling.temperature == 0:
+            what = f"{sets} sets, and {name} is asked at temperature 0: it says the same in each"
+            yield Finding("warn", "collect.sets", what, f"set team.{name}.sampling.temperature")
+    if config.answers and not config.answers.expanduser().is_file():
+        way_out = "export it with `pilotfish collect --export`, or leave collect.answers out"
+        yield Finding("fail", "collect.answers", f"{config.answers}: no such file", way_out)
+
+
+def _collected(stage: Stage) -> Iterator[Finding]:
+    """Whether the answers that a stage stands on are collected before it."""
+    from pilotfish.preflight.stages import lack, lack_way_out, unasked
+
+    if stage.unasked:
+        way_out = "to filter tasks by them first, " + (
+            "put a stage `{method: collect}` before it" if stage.name else "run `pilotfish collect`"
+        )
+        yield Finding("warn", stage.title("answers"), unasked(stage), way_out)
+    if stage.lacking and stage.name:
+        yield Finding("fail", stage.field("prefix"), lack(stage), lack_way_out(stage))
+    elif stage.lacking:
+        rounds = ",".join(str(round) for round in stage.lacking)
+        way_out = f"pilotfish collect RECIPE --rounds {rounds} --leader RUN, unless that is done"
+        yield Finding("warn", stage.field("prefix"), f"it trains on answers of rounds {rounds} of a leader", way_out)
+
+
+def _fills(stage: Stage, tasks: int) -> Iterator[Finding]:
+    """Whether there are enough groups for a step."""
+    from pilotfish.train.profile import TrainConfig
+
+    config, groups = stage.config, stage.groups(tasks)
+    if isinstance(config, TrainConfig) and groups < config.tasks_per_step:
+        field, unit = stage.field("tasks_per_step"), "tasks" if groups == tasks else "groups"
+        yield Finding(
+            "fail", field, f"{groups} {unit}, and {field} is {config.tasks_per_step}", "lower it or add tasks"
+        )
 
 
 def _golds(source: str, tasks: list[Task], form: str) -> Finding:
     """Whether the verifier, in its worker processes, takes each gold answer for right."""
     from pilotfish.verify import VerifierPool
 
-    tried = tasks[:GOLDS]
+    tried = tasks[:: -(-len(tasks) // GOLDS)]  # evenly: a source may hold several kinds, one behind the other
     with VerifierPool(workers=1) as pool:
         verdicts = list(pool.judge_all(((task, gold_reply(task, form)) for task in tried), form))
     missed = [task.id for task, verdict in zip(tried, verdicts, strict=True) if not verdict.correct]
@@ -255,45 +191,3 @@ def gold_reply(task: Task, form: str) -> str:
     if form == "answer_tag":
         return f"<answer>{task.answer}</answer>"
     return f"\\boxed{{{task.answer}}}" if task.verifier == "maths" else task.answer
-
-
-def _rehearsal(recipe: Recipe, tasks: list[Task]) -> Finding:
-    """Play the topology on engines that say filler: it runs, comes to the decision, and asks the same for every row."""
-    from pilotfish.episode import ReplayMismatch, TopologyError
-    from pilotfish.train.profile import TrainConfig
-
-    try:
-        calls = _rehearsed(recipe, tasks)
-    except (TopologyError, ReplayMismatch, ValueError) as error:
-        return Finding("fail", "topology", f"{recipe.topology.name}: {error}", "mend the topology or the team")
-    asked = ", ".join(f"{count / len(tasks):g} of {name}" for name, count in calls.items())
-    unit = (
-        f"a group of {recipe.train.group_size}"
-        if recipe.trainee and isinstance(recipe.train, TrainConfig)
-        else "an episode"
-    )
-    return Finding("ok", "topology", f"{recipe.topology.name}: the calls of {unit} are {asked}")
-
-
-def _rehearsed(recipe: Recipe, tasks: list[Task]) -> dict[str, float]:
-    """Calls by member."""
-    from pilotfish.episode import Journal, check_group
-    from pilotfish.evaluate.arms import Arm, Field
-    from pilotfish.preflight.rehearsal import Ledger, RehearsedSeats, no_verdict, quarter_of_characters, rehearse_groups
-    from pilotfish.train.profile import TrainConfig
-
-    ledger = Ledger()
-    counts = dict.fromkeys(recipe.team, quarter_of_characters)
-    seats = RehearsedSeats(recipe, ledger, counts, dict.fromkeys(recipe.team, 16))
-    with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
-        journal = Journal(Path(folder))
-        try:
-            if recipe.trainee and isinstance(recipe.train, TrainConfig):
-                for rows in asyncio.run(rehearse_groups(seats, journal, tasks)):
-                    check_group([row.episodes[0] for row in rows], recipe.train.decision)
-            else:
-                arm = Arm("", recipe.topology.load(), seats.team(training=False))
-                asyncio.run(Field("", tasks, journal, no_verdict).play(arm))
-        finally:
-            journal.close()
-    return {member: tally.calls for member, tally in ledger.read().items()}

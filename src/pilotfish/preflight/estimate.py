@@ -10,36 +10,27 @@ twice: with the lengths that answers probably have, and with every answer as lon
 from __future__ import annotations
 
 import asyncio
-import random
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.curriculum import curriculum
 from pilotfish.episode import Journal
-from pilotfish.evaluate.arms import Arm, Field, best_constant, control
+from pilotfish.evaluate.arms import Arm, best_constant, control
 from pilotfish.evaluate.bench import compare, standard_arms
+from pilotfish.preflight.costs import HOLDOUT, Portion, Rehearsal, rehearse_stage
+from pilotfish.preflight.filler import Count, Tally, quarter_of_characters
 from pilotfish.preflight.memory import local_folder
-from pilotfish.preflight.rehearsal import (
-    Count,
-    Ledger,
-    RehearsedSeats,
-    Tally,
-    no_verdict,
-    quarter_of_characters,
-    rehearse_groups,
-)
+from pilotfish.preflight.stages import Stage, check_lacking, notes, stages_of
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run
-from pilotfish.task import Task, load_tasks
+from pilotfish.task import load_tasks
 from pilotfish.team import Messages, Price, Usage
-from pilotfish.train.profile import TrainConfig, steps
 
 SAMPLE = 8
 """Tasks that a stage is rehearsed on."""
-TRAINING, HOLDOUT = "training", "holdout"
 
 
 @dataclass(frozen=True)
@@ -62,43 +53,24 @@ class Estimate:
 
     lines: list[Line]
     steps: int
-    """Of the training; 0 where nothing is trained by playing episodes."""
+    """Of all trainings; 0 where nothing is trained by playing episodes."""
     lengths: Mapping[str, tuple[float, str]]
     """Completion tokens of each member, and where the figure comes from."""
     rough: tuple[str, ...]
     """Members whose prompt tokens are a quarter of their characters: no tokenizer of theirs is at hand."""
-
-
-@dataclass
-class _Rehearsal:
-    """One rehearsal of a whole recipe."""
-
-    recipe: Recipe
-    counts: Mapping[str, Count]
-    tokens: Mapping[str, int]
-    folder: Path
-    ledger: Ledger = field(default_factory=Ledger)
-    totals: dict[tuple[str, str], Tally] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.seats = RehearsedSeats(self.recipe, self.ledger, self.counts, self.tokens)
-        self.journal = Journal(self.folder / "journal")
-
-    def book(self, stage: str, times: float) -> None:
-        """Charge what was played since the last time to a stage."""
-        for member, tally in self.ledger.read().items():
-            self.totals.setdefault((stage, member), Tally()).add(tally, times)
+    notes: tuple[str, ...] = ()
+    """What the figures of a recipe with stages or stored answers leave open."""
 
 
 def estimate_recipe(recipe: Recipe, means: Mapping[str, float] | None = None) -> Estimate:
     """Rehearse a recipe.
 
     Args:
-        recipe: its training, its holdout evaluations and the arms of its evaluation are rehearsed.
+        recipe: its stages, their holdout evaluations and the arms of its evaluation are rehearsed.
         means: completion tokens a call by member, where a run has shown them; half of a member's limit otherwise.
 
     Raises:
-        RecipeError, TaskError: tasks that cannot be had.
+        RecipeError, TaskError: tasks that cannot be had, or a stage without the answers that it trains on.
         TopologyError, ValueError: a topology that cannot be played by this team.
     """
     lengths = {name: _length(name, member.sampling.max_tokens, means or {}) for name, member in recipe.team.items()}
@@ -109,7 +81,9 @@ def estimate_recipe(recipe: Recipe, means: Mapping[str, float] | None = None) ->
     first, second = (_rehearsed(recipe, material, counts, tokens) for tokens in (likely, most))
     rough = tuple(name for name, count in counts.items() if count is quarter_of_characters)
     lines = [Line(*key, tally, second[key]) for key, tally in first.items()]
-    return Estimate(lines, material.steps, lengths, rough)
+    tasks = material.train.all
+    steps = sum(stage.steps(tasks) for stage in material.stages)
+    return Estimate(lines, steps, lengths, rough, tuple(notes(material.stages, tasks)))
 
 
 def mean_completions(journal: Journal) -> dict[str, float]:
@@ -125,36 +99,31 @@ def mean_completions(journal: Journal) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Material:
-    """The tasks of every stage: how many there are, and the sample that is rehearsed."""
+    """What is rehearsed, on which tasks."""
 
-    config: TrainConfig | None
-    steps: int
-    train: int
-    holdout: int
-    train_sample: list[Task]
-    holdout_sample: list[Task]
-    benchmarks: list[tuple[str, int, list[Task]]]
+    stages: list[Stage]
+    """Those that play episodes."""
+    train: Portion
+    holdout: Portion
+    benchmarks: list[tuple[str, Portion]]
 
     @classmethod
     def of(cls, recipe: Recipe) -> _Material:
-        benchmarks = []
-        for source in recipe.evaluate.benchmarks:
-            tasks = load_tasks(source)
-            benchmarks.append((source.title, len(tasks), _sample(tasks, SAMPLE)))
-        config = recipe.train
-        if recipe.tasks is None or recipe.trainee is None or not isinstance(config, TrainConfig):
-            return cls(None, 0, 0, 0, [], [], benchmarks)
+        benchmarks = [(source.title, Portion.of(load_tasks(source), SAMPLE)) for source in recipe.evaluate.benchmarks]
+        stages = [stage for stage in stages_of(recipe) if stage.plays]
+        check_lacking(stages)
+        if recipe.trainee is None or not stages or (recipe.tasks is None and not recipe.stages):
+            return cls([], Portion(0, []), Portion(0, []), benchmarks)
         divided = curriculum(recipe)
-        total = steps(config, len(divided.train))
-        samples = _sample(divided.train, SAMPLE), _sample(divided.holdout, recipe.evaluate.constants)
-        return cls(config, total, len(divided.train), len(divided.holdout), *samples, benchmarks)
+        train, holdout = Portion.of(divided.train, SAMPLE), Portion.of(divided.holdout, recipe.evaluate.constants)
+        return cls(stages, train, holdout, benchmarks)
 
 
 def _rehearsed(
     recipe: Recipe, material: _Material, counts: Mapping[str, Count], tokens: Mapping[str, int]
 ) -> dict[tuple[str, str], Tally]:
     with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
-        rehearsal = _Rehearsal(recipe, counts, tokens, Path(folder))
+        rehearsal = Rehearsal(recipe, counts, tokens, Path(folder))
         try:
             asyncio.run(_play(rehearsal, material))
         finally:
@@ -162,71 +131,45 @@ def _rehearsed(
         return rehearsal.totals
 
 
-async def _play(rehearsal: _Rehearsal, material: _Material) -> None:
-    if material.config and material.steps:
-        await _training(rehearsal, material, material.config)
-        await _holdout(rehearsal, material, material.config)
+async def _play(rehearsal: Rehearsal, material: _Material) -> None:
+    for stage in material.stages:
+        await rehearse_stage(rehearsal, stage, material.train, material.holdout)
+    rehearsal.seats.move_to(rehearsal.recipe)
     if material.benchmarks:
         await _arms(rehearsal, material)
 
 
-async def _training(rehearsal: _Rehearsal, material: _Material, config: TrainConfig) -> None:
-    """Groups on tasks that are met for the first time, and groups on tasks that were met before."""
-    tasks = material.train_sample
-    groups = material.steps * config.tasks_per_step
-    new = min(groups, material.train)
-    for visit, times in enumerate((new, groups - new)):
-        if times:
-            await rehearse_groups(rehearsal.seats, rehearsal.journal, tasks, visit)
-            rehearsal.book(TRAINING, times / len(tasks))
-
-
-async def _holdout(rehearsal: _Rehearsal, material: _Material, config: TrainConfig) -> None:
-    """The evaluation before training, and the later ones: other weights, and all that did not change shared."""
-    if not material.holdout:
-        return
-    every, steps = config.evaluate_every, material.steps
-    later = steps // every + bool(steps % every)
-    for version, times in enumerate((1, later)):
-        arm = Arm(f"{version}", rehearsal.recipe.topology.load(), rehearsal.seats.team(training=False, version=version))
-        await _field(rehearsal, HOLDOUT, material.holdout_sample).play(arm)
-        rehearsal.book(HOLDOUT, times * material.holdout / len(material.holdout_sample))
-
-
-async def _arms(rehearsal: _Rehearsal, material: _Material) -> None:
+async def _arms(rehearsal: Rehearsal, material: _Material) -> None:
     recipe = rehearsal.recipe
-    run = Run(rehearsal.folder / "run", recipe)
-    if recipe.trainee is not None:
-        run.best.mkdir()
-        run.mark_best(run.best, 1)
-    arms = standard_arms(recipe, run, rehearsal.seats)
-    arms += await _constant(rehearsal, material, arms[-1])
-    for name, tasks, sample in material.benchmarks:
+    arms = standard_arms(recipe, _trained(recipe, rehearsal.folder / "run"), rehearsal.seats)
+    arms += await _constant(rehearsal, material.holdout, arms[-1])
+    for name, tasks in material.benchmarks:
 
-        def progress(arm: str, done: int, of: int, times: float = tasks / len(sample)) -> None:
+        def progress(arm: str, done: int, of: int, times: float = tasks.times) -> None:
             if done == of:
                 rehearsal.book(arm, times)
 
-        await compare(_field(rehearsal, name, sample), arms, recipe, progress)
+        await compare(rehearsal.field(name, tasks.sample), arms, recipe, progress)
 
 
-async def _constant(rehearsal: _Rehearsal, material: _Material, arm: Arm) -> list[Arm]:
+def _trained(recipe: Recipe, folder: Path) -> Run:
+    """A run of the recipe as it is once all is trained; its weights are empty folders."""
+    run = Run(folder, recipe)
+    stages = [run.stage(stage.name, stage.recipe) for stage in stages_of(recipe) if stage.name and stage.trains]
+    for trained in (stages or [run]) if recipe.trainee else []:
+        trained.best.mkdir()
+        trained.mark_best(trained.best, 1)
+    return run
+
+
+async def _constant(rehearsal: Rehearsal, holdout: Portion, arm: Arm) -> list[Arm]:
     """The control that has to find its words first, on the holdout."""
-    sample = material.holdout_sample
-    if "constant" not in rehearsal.recipe.evaluate.controls or not sample:
+    if "constant" not in rehearsal.recipe.evaluate.controls or not holdout.all:
         return []
-    words = await best_constant(arm, _field(rehearsal, HOLDOUT, sample), rehearsal.recipe.evaluate.constants)
-    rehearsal.book("search for constant words", material.holdout / len(sample))
+    field, candidates = rehearsal.field(HOLDOUT, holdout.sample), rehearsal.recipe.evaluate.constants
+    words = await best_constant(arm, field, candidates)
+    rehearsal.book("search for constant words", holdout.times)
     return [control("best constant words", arm, lambda task: words)]
-
-
-def _field(rehearsal: _Rehearsal, name: str, tasks: Sequence[Task]) -> Field:
-    return Field(name, tasks, rehearsal.journal, no_verdict, rehearsal.recipe.seed)
-
-
-def _sample(tasks: Sequence[Task], size: int) -> list[Task]:
-    """A sample that is the same each time."""
-    return random.Random(0).sample(list(tasks), min(size, len(tasks)))
 
 
 def _length(name: str, limit: int, means: Mapping[str, float]) -> tuple[float, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.cache import cache_folder
+from pilotfish.preflight.stages import stages_of
 from pilotfish.recipe import MemberConfig, Recipe
 from pilotfish.train.profile import TrainConfig
 
@@ -56,7 +57,11 @@ class Held:
 
 
 def memory(recipe: Recipe) -> list[Held]:
-    """One entry for each set of weights in process; members behind an API take nothing here."""
+    """One entry for each set of weights in process, of several stages the largest; members behind an API take nothing
+    here."""
+    stages = [memory(stage.recipe) for stage in stages_of(recipe) if stage.name and stage.trains]
+    if stages:
+        return [max(entries, key=lambda entry: entry.bytes or 0) for entries in zip(*stages, strict=True)]
     held = []
     trainee = recipe.trainee
     sets: dict[tuple[Any, ...], list[str]] = {}

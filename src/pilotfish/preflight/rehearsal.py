@@ -1,175 +1,157 @@
 """A rehearsal: a recipe's team played by engines that say filler and count, so that calls are known before one is paid.
 
-The topology, the forks, the journal and the arms of the comparison are the real ones; what is shared in training and
-evaluation is therefore shared here. `estimate` and `doctor` rehearse; no weights are loaded and no server is asked.
+The topology, the forks, the journal and the rollout are the real ones; what is shared in training is therefore shared
+here, and what a stage has collected costs the next one nothing. `estimate` and `doctor` rehearse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 
-from pilotfish.engine.base import Completion, Engine
-from pilotfish.episode import Journal, Team
-from pilotfish.recipe import Recipe
-from pilotfish.seats import Seats
+from pilotfish.collect.manifest import Leader
+from pilotfish.collect.sets import Prefix
+from pilotfish.episode import Episode, Horizon, Journal, Scopes, play
+from pilotfish.evaluate.arms import baselines
+from pilotfish.preflight.filler import RehearsedSeats, no_verdict
+from pilotfish.preflight.stages import Stage
 from pilotfish.task import Task
-from pilotfish.team import Messages, Sampling, Usage
-from pilotfish.train.profile import TrainConfig
-from pilotfish.train.rollout import Rollout, Row, RowId, TooManyOutages
-from pilotfish.verify import Verdict
-
-Count = Callable[[Messages], float]
-"""Tokens of a prompt."""
+from pilotfish.train.chains import Sample, mend, pairs
+from pilotfish.train.profile import BacktrackConfig, TrainConfig
+from pilotfish.train.rollout import Rollout, Row, RowId
 
 
-@dataclass
-class Tally:
-    """Calls of one member, and their tokens."""
-
-    calls: float = 0.0
-    prompt: float = 0.0
-    completion: float = 0.0
-
-    def add(self, other: Tally, times: float = 1.0) -> None:
-        self.calls += times * other.calls
-        self.prompt += times * other.prompt
-        self.completion += times * other.completion
-
-
-@dataclass
-class Ledger:
-    """What each member was asked since the ledger was last read."""
-
-    open: dict[str, Tally] = field(default_factory=dict)
-    number: Iterator[int] = field(default_factory=count)
-    """Of each call: no two are answered in the same words."""
-
-    def note(self, member: str, prompt: float, completion: float) -> None:
-        self.open.setdefault(member, Tally()).add(Tally(1, prompt, completion))
-
-    def read(self) -> dict[str, Tally]:
-        """The tallies by member; the ledger starts anew."""
-        read, self.open = self.open, {}
-        return read
-
-
-class FillerEngine:
-    """Says so many tokens of filler, never the same words twice, and writes each call down.
+def rehearsed_rollout(seats: RehearsedSeats, journal: Journal, tasks: Sequence[Task], stage: Stage) -> Rollout:
+    """The rollout of a stage, as in training.
 
     Args:
-        member: whom it plays.
-        ledger: where calls are noted.
-        counted: tokens of a prompt.
-        tokens: how many it says.
-        version: of the weights; a trained policy's differs from the untrained one's.
+        seats: moved to the stage's recipe.
+        journal: of the rehearsal; groups share with what is in it what they would share in training.
+        tasks: that groups are played on.
+        stage: trains by playing groups.
     """
-
-    def __init__(self, member: str, ledger: Ledger, counted: Count, tokens: int, version: int = 0) -> None:
-        self.member = member
-        self.ledger = ledger
-        self.counted = counted
-        self.tokens = tokens
-        self.version = version
-
-    @property
-    def identity(self) -> str:
-        return f"rehearsal of {self.member}"
-
-    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
-        prompt = self.counted(messages)
-        self.ledger.note(self.member, prompt, self.tokens)
-        # " the" is four characters, and one token of nearly every vocabulary.
-        text = f"{self.member} {next(self.ledger.number)}" + " the" * max(0, self.tokens - 4)
-        usage = Usage(round(prompt), self.tokens, estimated=True)
-        return Completion(text, "stop", usage, prompt_ids=(0,), completion_ids=(0,), logprobs=(0.0,))
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-class RehearsedSeats(Seats):
-    """The seats of a recipe with filler engines in them.
-
-    Args:
-        recipe: whose team.
-        ledger: where calls are noted.
-        counts: tokens of a prompt, by member.
-        tokens: how many tokens each member says.
-    """
-
-    def __init__(self, recipe: Recipe, ledger: Ledger, counts: Mapping[str, Count], tokens: Mapping[str, int]) -> None:
-        super().__init__(recipe)
-        self.ledger = ledger
-        self.counts = counts
-        self.tokens = tokens
-
-    def engine(self, name: str) -> Engine:
-        return self.filler(name)
-
-    def trained(self, best: Path, version: int) -> Engine:
-        return self.filler(self.recipe.trainee or "", version)
-
-    def filler(self, name: str, version: int = 0) -> FillerEngine:
-        """A new engine in a member's seat."""
-        return FillerEngine(name, self.ledger, self.counts[name], self.tokens[name], version)
-
-    def team(self, *, training: bool, version: int = 0) -> Team:
-        """Everyone, as they are sampled in training or in evaluation; `version` is the trainee's."""
-        engines: dict[str, Engine] = {
-            name: self.filler(name, version if member.train else 0) for name, member in self.recipe.team.items()
-        }
-        return Team(self.recipe.members(training=training), engines)
-
-
-async def rehearse_groups(
-    seats: RehearsedSeats, journal: Journal, tasks: Sequence[Task], step: int = 0
-) -> list[list[Row]]:
-    """Rehearse one training group on each task, and what the groups are compared with.
-
-    Args:
-        seats: of the recipe that is trained.
-        journal: of the rehearsal; groups of an earlier step share with these what they would share in training.
-        tasks: one group each.
-        step: number of the step.
-
-    Raises:
-        ValueError: the trainee is never asked for the decision that is to be trained.
-    """
-    recipe, config = seats.recipe, seats.recipe.train
-    if not isinstance(config, TrainConfig):
-        raise ValueError(f"train.method {config.method} plays no episodes, so there is nothing to rehearse")
-    alone = [config.load() for config in recipe.evaluate.against if config.name == "solo"]
-    rollout = Rollout(
+    config, recipe = stage.config, stage.recipe
+    assert isinstance(config, TrainConfig)
+    return Rollout(
         recipe.topology.load(),
-        seats.team(training=True, version=step),
+        seats.team(training=True),
         {task.id: task for task in tasks},
         journal,
         no_verdict,
         config,
-        alone=alone[0] if alone else None,
+        alone=next((other for other in baselines(recipe) if other.name == "solo"), None),
         seed=recipe.seed,
+        place=stage.place,
+        shaped=leader_of(stage.shaped_by).scope,
     )
-    size = config.group_size
-    ids = [str(RowId(task.id, decision=config.decision)) for task in tasks for _ in range(size)]
-    try:
-        rows = await rollout.step(ids, step)
-    except TooManyOutages as error:
+
+
+async def rehearse_groups(rollout: Rollout, groups: Sequence[RowId], step: int = 0) -> list[Row]:
+    """Rehearse a step.
+
+    Args:
+        rollout: see `rehearsed_rollout`.
+        groups: all of one decision.
+        step: number of the step.
+
+    Raises:
+        ValueError: the trainee is never asked for that decision.
+        ReplayMismatch: the topology asks the rows of a group for it in different words.
+    """
+    return await rollout.step([str(group) for group in groups for _ in range(rollout.config.group_size)], step)
+
+
+def leader_of(stage: str) -> Leader:
+    """The leader that a stage's training made, as the scope of what it shapes knows it."""
+    return Leader(model="", identity=f"rehearsal of {stage}")
+
+
+async def rehearse_earlier(seats: RehearsedSeats, journal: Journal, tasks: Sequence[Task], stage: Stage) -> None:
+    """Rehearse the answers that a stage finds and no stage has collected: a file's, and those that another command
+    has asked for."""
+    rounds: list[tuple[int, ...]] = [(0,)] if stage.reads and stage.recipe.collect.answers else []
+    rounds += [stage.lacking] if stage.lacking else []
+    for wanted in rounds:
+        for set in range(stage.recipe.collect.sets):
+            await rehearse_collect(seats, journal, tasks, stage, wanted, set)
+
+
+async def rehearse_collect(
+    seats: RehearsedSeats, journal: Journal, tasks: Sequence[Task], stage: Stage, rounds: Sequence[int], set: int = 0
+) -> None:
+    """Rehearse the recording of one set of answers to each task.
+
+    Args:
+        seats: moved to the stage's recipe.
+        journal: of the rehearsal.
+        tasks: that are asked.
+        stage: its weights lead in rounds above 0.
+        rounds: up to the highest of which the team is played.
+        set: its number.
+
+    Raises:
+        ValueError: there is no such round of answers.
+    """
+    if not rounds:
+        raise ValueError("collect: rounds is []; name 0 for the agents' own answers, 1 and up for more")
+    led = leader_of(stage.weights) if any(rounds) else None
+    prefix = Prefix(stage.recipe.topology.load(), tuple(rounds), led, stage.recipe.seed)
+    team = seats.team(training=True)
+    team = replace(team, earlier=team.engines[stage.recipe.trainee or ""])
+    until = Horizon(prefix.decision, asked=False)
+    for task in tasks:
+        scopes = prefix.scopes(task.id, set)
+        episode = await play(task, prefix.played, team, journal, scopes, judge=no_verdict, until=until)
+        _check_collected(episode, prefix.decision)
+
+
+def _check_collected(episode: Episode, round: int) -> None:
+    asked = {placed.turn.member for placed in episode.turns}
+    if episode.answer:
+        raise ValueError(f"topology {episode.topology} ends before round {round}, which is to be collected")
+    if not asked - {episode.trainee}:
         raise ValueError(
-            f"topology {recipe.topology.name} does not come to decision {config.decision} of {recipe.trainee}, "
-            "which is to be trained; correct train.decision or give another member `train`"
-        ) from error
-    await rollout.without_trainee(rows)
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
+            f"topology {episode.topology} asks {episode.trainee} before anybody else, so there is nothing to collect; "
+            "train it with `prefix: fresh`"
+        )
 
 
-async def no_verdict(task: Task, answer: str, form: str) -> Verdict:
-    """Judges filler: it is always wrong."""
-    return Verdict(0.0, None, "a rehearsal")
+async def rehearse_samples(
+    seats: RehearsedSeats, journal: Journal, tasks: Sequence[Task], stage: Stage
+) -> list[list[Sample]]:
+    """Rehearse the trainee's answers that backtracking is learned from, over the stored sets in turn.
+
+    Returns:
+        Of each task; every other one is right, so that as many chains can be made of them as there can be.
+    """
+    config, topology = stage.config, stage.recipe.topology.load()
+    assert isinstance(config, BacktrackConfig)
+    team = seats.team(training=True)
+
+    async def sampled(task: Task, number: int) -> Sample:
+        stored = f"{task.id}/{number % stage.sets}"
+        scopes = Scopes(f"{stage.place}samples/{stored}#{number}", f"stored/{stored}", stage.recipe.seed)
+        episode = await play(task, topology, team, journal, scopes, judge=no_verdict, until=Horizon(0))
+        decided = episode.decisions(0)
+        if not decided:
+            raise ValueError(f"topology {topology.name} does not ask {stage.recipe.trainee}; train a member it asks")
+        turn = decided[0].turn
+        return Sample(number % stage.sets, turn.messages, turn.text, number % 2 == 0, turn.text)
+
+    return [[await sampled(task, number) for number in range(config.samples)] for task in tasks]
 
 
-def quarter_of_characters(messages: Messages) -> float:
-    """Tokens of a prompt whose tokenizer is not at hand."""
-    return sum(len(message["content"]) for message in messages) / 4
+async def rehearse_chains(
+    seats: RehearsedSeats, journal: Journal, tasks: Sequence[Task], stage: Stage, samples: Sequence[Sequence[Sample]]
+) -> None:
+    """Rehearse the chains of backtracking that the trainee is asked for, from the samples of each task."""
+    config, trainee = stage.config, stage.recipe.trainee or ""
+    assert isinstance(config, BacktrackConfig)
+    if config.chains == "spliced":
+        return
+    team = seats.team(training=True)
+    for task, told in zip(tasks, samples, strict=True):
+        found = pairs(told, config, task.id)
+        for number, pair in enumerate(found if not isinstance(found, str) else ()):
+            scopes = Scopes(f"{stage.place}chains/{task.id}/{number}", seed=stage.recipe.seed)
+            await play(task, mend(trainee, pair), team, journal, scopes, judge=no_verdict)

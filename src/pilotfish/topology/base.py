@@ -65,6 +65,14 @@ class Topology:
             options["prompts"] = {**known, **self.options}["prompts"].override(options["prompts"])
         return Topology(self.name, self.function, self.form, {**self.options, **options})
 
+    def reaching(self, decision: int) -> Topology:
+        """The same topology with as many `rounds` as it takes to come to a decision of the trainee, where it has some.
+
+        No call of an earlier round depends on how many there are.
+        """
+        rounds = {**self.defaults(), **self.options}.get("rounds")
+        return self.bind(rounds=decision + 1) if isinstance(rounds, int) and rounds <= decision else self
+
     def defaults(self) -> dict[str, Any]:
         """The options and their default values."""
         parameters = inspect.signature(self.function).parameters.values()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from pilotfish.engine.policy import PolicyEngine
 from pilotfish.recipe import Recipe
 from pilotfish.train.clock import Clock
 from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
-from pilotfish.train.profile import TrainConfig, steps
+from pilotfish.train.order import Shares, order
+from pilotfish.train.profile import TrainConfig
 from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout, RowId, diagnose
 
@@ -46,6 +46,8 @@ def train(
     output: Path,
     on_step: Callable[[int, GRPOTrainer, PolicyEngine], bool],
     on_log: Callable[[int, Mapping[str, float]], None],
+    right: Shares | None = None,
+    first_version: int = 0,
 ) -> GRPOTrainer:
     """Train the trainee.
 
@@ -60,14 +62,19 @@ def train(
         on_step: called with the step's number, the trainer and the policy before training (0) and after each step; True
             stops.
         on_log: called with the step's number and TRL's and our metrics.
+        right: the share of right answers in each group's stored set, where `set_order` goes by it.
+        first_version: of the weights before training.
     """
     assert isinstance(recipe.train, TrainConfig)
     config, clock = recipe.train, Clock()
     with quiet():
-        trainer = _trainer(recipe, config, rows, model, tokenizer, output)
+        trainer = _trainer(recipe, config, order(rows, config, recipe.seed, right), model, tokenizer, output)
         module = trainer.accelerator.unwrap_model(trainer.model)
-        nucleus = recipe.team[recipe.trainee or ""].sampling.top_p < 1
-        policy = PolicyEngine(module, tokenizer, dtype=_dtype(recipe), nucleus=nucleus)
+        member = recipe.team[recipe.trainee or ""]
+        nucleus, memory = member.sampling.top_p < 1, member.memory
+        policy = PolicyEngine(
+            module, tokenizer, dtype=_dtype(recipe), nucleus=nucleus, memory=memory, first_version=first_version
+        )
         trainer.rollout_func = _Player(rollout(policy), policy, background, clock)
         trainer.add_callback(_Steps(config, lambda step: on_step(step, trainer, policy), on_log, clock))
         checkpoint = newest_checkpoint(output)
@@ -88,7 +95,7 @@ def _trainer(
     member = recipe.team[recipe.trainee or ""]
     args = arguments(
         config,
-        steps(config, len(rows)),
+        len(rows) // config.tasks_per_step,
         output,
         seed=recipe.seed,
         limit=member.sampling.max_tokens,
@@ -103,7 +110,7 @@ def _trainer(
         model=model,
         reward_funcs=team,
         args=args,
-        train_dataset=Dataset.from_dict({"prompt": [str(row) for row in order(rows, config, recipe.seed)]}),
+        train_dataset=Dataset.from_dict({"prompt": [str(row) for row in rows]}),
         processing_class=tokenizer,
         peft_config=peft_config(member.lora, model) if member.lora else None,
     )
@@ -117,21 +124,6 @@ def _dtype(recipe: Recipe) -> torch.dtype | None:
     """In which the trainee's words are generated, where the recipe says so."""
     dtype = recipe.team[recipe.trainee or ""].dtype
     return None if dtype == "auto" else getattr(torch, dtype)
-
-
-def order(rows: Sequence[RowId], config: TrainConfig, seed: int) -> list[RowId]:
-    """The groups of a whole training, one behind the other: each epoch in an order of its own, drawn by the seed.
-
-    TRL would shuffle each epoch itself, but a run resumed in its second epoch would see the first one's order again.
-    """
-    laid: list[RowId] = []
-    wanted = steps(config, len(rows)) * config.tasks_per_step
-    epoch = 0
-    while len(laid) < wanted:
-        shuffled = random.Random(f"{seed}/{epoch}").sample(list(rows), len(rows))
-        laid += shuffled[: len(rows) // config.tasks_per_step * config.tasks_per_step]
-        epoch += 1
-    return laid[:wanted]
 
 
 def arguments(
@@ -252,7 +244,7 @@ class _Player:
             rows = self.background.run(self.rollout.step(prompts, step))
         with self.clock.part("alone"):
             alone = self.background.run(self.rollout.without_trainee(rows))
-        metrics = diagnose(rows, alone, self.rollout.tasks, config.group_size)
+        metrics = diagnose(rows, alone, self.rollout.tasks, config.group_size, self.rollout.topology.form)
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids for row in rows],
@@ -277,6 +269,14 @@ def team(
     return episode_reward
 
 
+class NotFinite(Exception):
+    """Gradients stay infinite or NaN; the weights are those before it began."""
+
+
+LOST_UPDATES = 8
+"""So many updates in a row without a finite gradient end the run."""
+
+
 class _Steps(TrainerCallback):
     """Counts steps where TRL counts optimizer updates."""
 
@@ -292,6 +292,22 @@ class _Steps(TrainerCallback):
         self.after_log = on_log
         self.clock = clock
         self.laps: dict[str, float] = {}
+        self.lost, self.in_a_row = 0, 0
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Leave out an update whose gradient is not finite: one NaN would make every weight NaN, for good."""
+        gradients = [weight.grad for weight in more["model"].parameters() if weight.grad is not None]
+        if bool(torch.nn.utils.get_total_norm(gradients).isfinite()):
+            self.in_a_row = 0
+            return
+        for weight in more["model"].parameters():
+            weight.grad = None
+        self.lost, self.in_a_row = self.lost + 1, self.in_a_row + 1
+        if self.in_a_row == LOST_UPDATES:
+            raise NotFinite(
+                f"the gradients of {LOST_UPDATES} updates in a row are not finite; the weights are as they were before. "
+                "Lower train.learning_rate, or set the trainee's dtype to float32, and resume"
+            )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         self.clock.lap()
@@ -306,4 +322,6 @@ class _Steps(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, float] | None = None, **more: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
-            self.after_log(state.global_step // self.config.updates_per_step, {**logs, **self.laps})
+            lost, self.lost = self.lost, 0
+            figures = {**logs, **self.laps, "updates/lost": lost}
+            self.after_log(state.global_step // self.config.updates_per_step, figures)

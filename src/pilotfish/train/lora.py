@@ -1,14 +1,23 @@
-"""LoRA as this project trains it: which modules get an adapter, and in which type its matrices are multiplied."""
+"""LoRA as this project trains it: which modules get an adapter, in which type its matrices are multiplied, and how it
+is added to the weights it was trained on.
+"""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from typing import Any
+
 import torch
 from peft import LoraConfig as PeftConfig
+from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 from transformers import PreTrainedModel
 
-from pilotfish.recipe import LoraConfig
+from pilotfish.engine.loading import load
+from pilotfish.recipe import LoraConfig, MemberConfig
+from pilotfish.train.quiet import quiet
 
 
 def peft_config(lora: LoraConfig, model: PreTrainedModel) -> PeftConfig:
@@ -45,6 +54,43 @@ def autocasts(model: PreTrainedModel) -> bool:
     if model.device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return model.dtype == torch.bfloat16
+
+
+def merged(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+    """The weights with an adapter added to them, in float32 whatever type the base was in; the base is used up.
+
+    Args:
+        base: in the type in which it was trained under the adapter, so that the sum is that of the training.
+        adapter: a folder that PEFT wrote.
+    """
+    whole: Any = torch.nn.Module.to(base, torch.float32)
+    return PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()  # type: ignore[no-any-return]
+
+
+def merge(member: MemberConfig, adapter: Path, out: Path) -> None:
+    """Write a member's weights with an adapter added to them, in float32, and its tokenizer.
+
+    Args:
+        member: whose weights the adapter was trained on.
+        adapter: a folder that PEFT wrote.
+        out: a folder that is not there yet; it appears whole or not at all.
+
+    Raises:
+        Refused: the member's model cannot be loaded.
+    """
+    partial = out.with_name(f"{out.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    with quiet():
+        base, tokenizer = load(
+            member.model,
+            revision=member.revision,
+            dtype=member.dtype,
+            device=member.device,
+            trust_remote_code=member.trust_remote_code,
+        )
+        merged(base, adapter).save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+    partial.rename(out)
 
 
 def _layer(name: str) -> int:

@@ -13,19 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.background import Background
-from pilotfish.cache import cache_folder
-from pilotfish.curriculum import Curriculum, curriculum
-from pilotfish.episode import Journal, Team
+from pilotfish.collect.store import Store
+from pilotfish.curriculum import Curriculum
+from pilotfish.episode import Team
 from pilotfish.evaluate.arms import Arm, Field, baselines, words_of
-from pilotfish.overlap import Overlap
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
-from pilotfish.seats import Seats
+from pilotfish.task import Task
 from pilotfish.train.early_stop import EarlyStop
 from pilotfish.train.profile import SftConfig, TrainConfig, steps
 from pilotfish.train.rollout import Rollout, RowId, leaks
-from pilotfish.verify import VerifierPool
+from pilotfish.train.sifted import sifted
+from pilotfish.workshop import Workshop
 
 if TYPE_CHECKING:
     from pilotfish.engine.policy import PolicyEngine
@@ -39,12 +38,12 @@ def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step,
     """Train a recipe's trainee, or go on with a run that was cut off.
 
     Args:
-        recipe: what to train, on what, how.
+        recipe: what to train, on what, how; of one that has stages, each is trained in turn.
         folder: the run's folder; made, or resumed if it holds a run of the same recipe. A finished run stays as it is.
         told: called with news.
 
     Returns:
-        The run; its `best` holds the weights that did best on the holdout.
+        The run; its `best` holds the weights that did best on the holdout, of the last stage where there are several.
 
     Raises:
         RecipeError: nothing to train, or started as one of several processes.
@@ -56,24 +55,42 @@ def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step,
             f"train: WORLD_SIZE is {os.environ['WORLD_SIZE']}; a run is one process today. Start it without accelerate "
             "or torchrun, and put frozen members on other GPUs with `device: cuda:1` or behind an API"
         )
+    trainee_of(recipe)
     with Run(folder, recipe) as run:
         if run.state("finished"):
             told("note: this run is finished; nothing is done again", 0, {})
-        elif isinstance(recipe.train, SftConfig):
-            _sft(recipe, recipe.train, run)
-        else:
-            _Training(recipe, recipe.train, run, told).all()
+            return run
+        with Workshop(recipe, run) as workshop:
+            if recipe.stages:
+                from pilotfish.train.stages import train_stages
+
+                train_stages(recipe, run, workshop, told)
+            else:
+                train_one(recipe, run, workshop, told)
         return run
 
 
+def train_one(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
+    """Train what `recipe.train` says, unless it is done: a finished stage of a run that goes on."""
+    if run.state("finished"):
+        told("note: this stage is finished; nothing is done again", 0, {})
+    elif isinstance(recipe.train, SftConfig):
+        _sft(recipe, recipe.train, run)
+    elif isinstance(recipe.train, TrainConfig):
+        _Training(recipe, recipe.train, run, workshop, told).all()
+    else:
+        from pilotfish.train.backtrack import backtrack
+
+        backtrack(recipe, run, workshop, told)
+
+
 def _sft(recipe: Recipe, config: SftConfig, run: Run) -> None:
-    from pilotfish.engine.embedded import NAME, embedded
     from pilotfish.lab.data import read_rows
     from pilotfish.train.sft import sft
 
-    member = recipe.team[_trainee(recipe)]
+    member = recipe.team[trainee_of(recipe)]
     metrics = sft(
-        str(embedded()) if member.model == NAME else member.model,
+        member.model,
         read_rows(config.data, config.steps * config.batch, recipe.seed),
         run.best,
         steps=config.steps,
@@ -82,12 +99,19 @@ def _sft(recipe: Recipe, config: SftConfig, run: Run) -> None:
         micro_batch=config.micro_batch,
         lora=member.lora,
         seed=recipe.seed,
+        revision=member.revision,
+        trust_remote_code=member.trust_remote_code,
     )
     run.mark_best(run.best, metrics["steps"])
     run.keep("finished", dict(metrics))
 
 
-def _trainee(recipe: Recipe) -> str:
+def trainee_of(recipe: Recipe) -> str:
+    """The trainee's name.
+
+    Raises:
+        RecipeError: the team has none.
+    """
     if recipe.trainee is None:
         raise RecipeError(f"team: no member has `train`; give it to one of {', '.join(recipe.team)}")
     return recipe.trainee
@@ -96,21 +120,16 @@ def _trainee(recipe: Recipe) -> str:
 class _Training:
     """One GRPO run: what its parts share."""
 
-    def __init__(self, recipe: Recipe, config: TrainConfig, run: Run, told: Told) -> None:
+    def __init__(self, recipe: Recipe, config: TrainConfig, run: Run, workshop: Workshop, told: Told) -> None:
         self.recipe = recipe
         self.config = config
         self.run = run
+        self.workshop = workshop
         self.told = told
-        self.trainee = _trainee(recipe)
+        self.trainee = trainee_of(recipe)
         self.topology = recipe.topology.load()
-        self.tasks: Curriculum = curriculum(recipe, run.state("curriculum"))
-        run.hold_topology()
-        run.keep("curriculum", self.tasks.ids())
-        self.background = Background()
-        self.seats = Seats(recipe)
-        self.journal = run.journal()
-        self.kept = Journal(cache_folder() / "answers", shared=True)
-        self.pool = VerifierPool()
+        self.tasks: Curriculum = run.curriculum(told)
+        self.store = Store(run.root.folder)
         self.stop = EarlyStop(config.patience or sys.maxsize)
         self.stop.restore(run.state("early_stop").get("history", "[]"))
         self.policy: PolicyEngine | None = None
@@ -123,16 +142,17 @@ class _Training:
                 self.learn()
             self.run.keep("finished", {"best": self.run.best_step})
         finally:
-            self.close()
+            if self.policy is not None:
+                self.workshop.play(self.policy.close())
 
     def learn(self) -> None:
         from pilotfish.train.grpo import newest_checkpoint, train, updates_of
 
-        if self.tasks.repeats:
-            self.run.keep("overlap", {"repeats": [str(repeat) for repeat in self.tasks.repeats]})
-            self.told(f"note: {_listed(self.tasks.repeats)}", 0, {})
-        model, tokenizer = self.seats.trainee()
-        rows = [RowId(task.id, set=0, decision=self.config.decision) for task in self.tasks.train]
+        tasks = self.tasks.train
+        if self.config.prefix != "fresh":
+            tasks, self.store = sifted(self.recipe, self.run, self.workshop, tasks, self.told)
+        rows = self.rows(tasks)
+        model, tokenizer = self.workshop.seats.trainee()
         checkpoint, done = newest_checkpoint(self.run.checkpoints), 0
         if checkpoint is not None:
             done = updates_of(checkpoint) // self.config.updates_per_step
@@ -144,11 +164,29 @@ class _Training:
             model,
             tokenizer,
             self.rollout,
-            background=self.background,
+            background=self.workshop.background,
             output=self.run.checkpoints,
             on_step=self.after_step,
             on_log=self.log,
+            first_version=self.run.version(0),
+            right={row: self.store.share_right(row.task, row.set, row.decision) for row in rows},
         )
+
+    def rows(self, tasks: Sequence[Task]) -> list[RowId]:
+        """One id a group.
+
+        Raises:
+            RecipeError: fewer sets or rounds of answers were collected than are trained on.
+        """
+        sets, decisions = self.recipe.sets(self.config), self.config.decisions
+        if self.config.prefix == "shaped":
+            self.store.expect(self.recipe, rounds=decisions)
+        elif self.store.sets and self.config.prefix == "stored":
+            self.store.expect(self.recipe, rounds=(0,))
+        # A set that nobody answered, or whose leader did not, has nothing to train on.
+        lost = set(self.store.lacking(tasks, sets, decisions)) if self.store.sets else set()
+        stands = [(task.id, number) for task in tasks for number in range(sets) if (task.id, number) not in lost]
+        return [RowId(*place, decision) for place in stands for decision in decisions]
 
     def rollout(self, policy: PolicyEngine) -> Rollout:
         self.policy = policy
@@ -156,16 +194,19 @@ class _Training:
             self.topology,
             self.team(policy, training=True),
             {task.id: task for task in self.tasks.train},
-            self.journal,
-            self.pool.judge,
+            self.workshop.journal,
+            self.workshop.pool.judge,
             self.config,
             alone=next((other for other in baselines(self.recipe) if other.name == "solo"), None),
             seed=self.recipe.seed,
-            kept=self.kept,
+            kept=self.workshop.kept,
+            place=self.run.place,
+            shaped=self.store.shaped,
         )
 
     def team(self, policy: PolicyEngine, *, training: bool) -> Team:
-        engines = {**self.seats.frozen(), self.trainee: self.seats.leased(policy)}
+        seats = self.workshop.seats
+        engines = {**seats.frozen(), self.trainee: seats.leased(policy)}
         return Team(self.recipe.members(training=training), engines)
 
     def after_step(self, step: int, trainer: Trainer, policy: PolicyEngine) -> bool:
@@ -178,7 +219,7 @@ class _Training:
         if not self.tasks.holdout:
             self.save(trainer, step)
             return False
-        self.background.run(policy.sync(trainer.state.global_step))
+        self.workshop.play(policy.sync(trainer.state.global_step))
         decision = self.stop.update(step, self.holdout(step, policy))
         self.run.keep("early_stop", {"history": self.stop.to_json()})
         if decision.best or self.stop.best_step is None:  # with nothing measured yet, the last weights are kept
@@ -191,9 +232,10 @@ class _Training:
     def holdout(self, step: int, policy: PolicyEngine) -> float | None:
         """Accuracy of the team on the holdout, sampled as the members' `sampling` says (greedy by default), with the
         weights as they are; None where nothing could be judged."""
-        field = Field("holdout", self.tasks.holdout, self.journal, self.pool.judge, self.recipe.seed, self.kept)
+        shop, name = self.workshop, f"{self.run.place}holdout"
+        field = Field(name, self.tasks.holdout, shop.journal, shop.pool.judge, self.recipe.seed, shop.kept)
         arm = Arm(f"step {step}", self.topology, self.team(policy, training=False))
-        episodes = self.background.run(field.play(arm))
+        episodes = shop.play(field.play(arm))
         rewards = [episode.verdict.reward for episode in episodes if episode.verdict.reward is not None]
         pairs = zip(self.tasks.holdout, episodes, strict=True)
         figures = {"holdout/leak_rate": sum(leaks(task, words_of(episode)) for task, episode in pairs) / len(episodes)}
@@ -221,18 +263,3 @@ class _Training:
         numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
         self.run.log({"kind": "step", "step": step, **numbers})
         self.told("step", step, numbers)
-
-    def close(self) -> None:
-        if self.policy is not None:
-            self.background.run(self.policy.close())
-        self.background.run(self.seats.close())
-        self.background.close()
-        self.pool.close()
-        self.journal.close()
-        self.kept.close()
-
-
-def _listed(repeats: Sequence[Overlap]) -> str:
-    shown = "; ".join(str(repeat) for repeat in repeats[:5])
-    more = f"; and {len(repeats) - 5} more" if len(repeats) > 5 else ""
-    return f"training tasks that stand in a benchmark (all in overlap.json): {shown}{more}"

@@ -7,7 +7,7 @@ step. docs/training.md gives the mapping to TRL's fields.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -37,7 +37,8 @@ class RewardConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     format: float = 0.0
-    """Added when the trainee's words are complete: not empty and not cut off at its token limit."""
+    """Added when the trainee's words are complete: not empty, not cut off at the token limit, and, where they are to
+    hold `<think>` and `<answer>`, in that form."""
     length: float = Field(default=0.0, ge=0.0)
     """Taken off in proportion to the trainee's tokens: this much at its token limit."""
 
@@ -59,6 +60,47 @@ class SftConfig(BaseModel):
     """Rows in one forward and backward pass; `batch` when not given."""
     learning_rate: float = Field(default=5e-4, gt=0)
     """The highest; warmed up over 5 % of the steps, then down to 0 along a cosine."""
+
+
+class BacktrackConfig(BaseModel):
+    """Learning to notice an error and recover (MLPO's first stage): chains that start wrong and end right."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    method: Literal["backtrack"]
+    """Imitation of chains that the untrained leader wrote and the verifier passed."""
+    samples: int = Field(default=16, ge=2)
+    """Answers of the untrained leader to a task, spread over its stored sets."""
+    temperature: float = Field(default=1.0, gt=0)
+    """At which it is sampled."""
+    chains: Literal["asked", "spliced"] = "asked"
+    """`asked`: the leader is shown a wrong and a right answer of its own and asked for the chain; `spliced`: the two
+    are joined by a sentence, for leaders too weak to write one."""
+    per_task: int = Field(default=1, ge=1)
+    """Chains a task, each of another pair of a wrong and a right answer."""
+    epochs: float = Field(default=1.0, gt=0)
+    """Passes over the chains."""
+    batch: int = Field(default=32, ge=1)
+    """Rows an update."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Rows in one forward and backward pass; `batch` when not given."""
+    learning_rate: float = Field(default=1e-5, gt=0)
+    """The highest; warmed up over 5 % of the steps, then down to 0 along a cosine."""
+    max_length: int = Field(default=4096, ge=1)
+    """Most tokens of prompt and chain together; longer rows are left out, and counted."""
+
+
+class CollectStage(BaseModel):
+    """Recording the agents' answers, so that training asks nobody."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    method: Literal["collect"]
+    """Asks the agents, and with `rounds` above 0 the leader as it is at this stage."""
+    rounds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    """Which answers: 0 the agents' own, 1 and up those that the leader has shaped (MLPO+)."""
+    temperature: float = Field(default=1.0, gt=0)
+    """At which the leader is sampled in the rounds that shape them."""
 
 
 class TrainConfig(BaseModel):
@@ -105,10 +147,18 @@ class TrainConfig(BaseModel):
     """Longer gradients are cut to this length."""
     temperature: float = Field(default=1.0, gt=0)
     """At which the trainee is sampled while it learns."""
-    decision: int = Field(default=0, ge=0)
-    """Which of the trainee's turns in an episode is trained."""
-    prefix: Literal["fresh", "stored"] = "fresh"
-    """What stands before the trained turn: played anew at each step, or stored once and used again."""
+    decision: Annotated[int, Field(ge=0)] | tuple[Annotated[int, Field(ge=0)], ...] = 0
+    """Which of the trainee's turns in an episode is trained; of several, each makes groups of its own."""
+    prefix: Literal["fresh", "stored", "shaped"] = "fresh"
+    """What stands before the trained turn: `fresh`, played anew at each step; `stored`, of the frozen members once and
+    used again; `shaped`, also the earlier turns of the trainee's seat, which another leader took (MLPO+)."""
+    sets: int | None = Field(default=None, ge=1)
+    """Stored sets of answers a task; each makes groups of its own. `collect.sets` when not given."""
+    set_order: Literal["mixed", "by_set", "by_task", "easy_first", "hard_first"] = "mixed"
+    """In which order an epoch goes through tasks and sets: drawn; one set of every task after the other; a task's sets
+    one behind the other; by the share of right answers in a set."""
+    horizon: Literal["episode", "decision"] = "episode"
+    """What the reward judges: the team's answer at the end, or the trained turn itself as the answer (MLPO)."""
     answers: int = Field(default=1, ge=1)
     """The reward is the mean over so many answers of the team to the same words of the trainee."""
     reward: RewardConfig = RewardConfig()
@@ -141,23 +191,37 @@ class TrainConfig(BaseModel):
                 f"group_size x tasks_per_step = {rows} rows a step do not divide into updates_per_step = "
                 f"{self.updates_per_step} x micro_batch = {self.micro_batch}; change one of the four"
             )
+        if self.prefix == "fresh" and ((self.sets or 1) > 1 or self.set_order != "mixed"):
+            raise ValueError("sets and set_order are of stored answers; add `prefix: stored`")
+        if self.prefix == "shaped" and min(self.decisions, default=0) < 1:
+            raise ValueError("prefix shaped: the first decision stands on no shaped answers; set decision to 1 or more")
+        if not self.decisions or len(set(self.decisions)) < len(self.decisions):
+            raise ValueError(f"decision is {list(self.decisions)}; name at least one, each once")
         return self
+
+    @property
+    def decisions(self) -> tuple[int, ...]:
+        return (self.decision,) if isinstance(self.decision, int) else self.decision
 
     @property
     def rows_per_step(self) -> int:
         return self.group_size * self.tasks_per_step
 
 
-def steps(config: TrainConfig, tasks: int) -> int:
+def steps(config: TrainConfig, groups: int) -> int:
     """Steps of a training: `steps`, or as many as the epochs hold; an incomplete last one is left out.
 
+    Args:
+        config: the recipe's `train`.
+        groups: in an epoch: tasks x sets x decisions.
+
     Raises:
-        ValueError: fewer tasks than one step takes.
+        ValueError: fewer groups than one step takes.
     """
-    total = config.steps or int(config.epochs * (tasks // config.tasks_per_step))
-    if tasks < config.tasks_per_step or not total:
+    total = config.steps or int(config.epochs * (groups // config.tasks_per_step))
+    if groups < config.tasks_per_step or not total:
         raise ValueError(
-            f"train: {tasks} tasks x {config.epochs} epochs do not fill one step of tasks_per_step = "
-            f"{config.tasks_per_step}; lower it, add tasks, or raise epochs"
+            f"train: {groups} groups (tasks x sets x decisions) x {config.epochs} epochs do not fill one step of "
+            f"tasks_per_step = {config.tasks_per_step}; lower it, add tasks, or raise epochs"
         )
     return total

@@ -8,16 +8,18 @@ TRL is not known here: `train.grpo` hands these rows to it.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, check_group, fork, play
+from pilotfish.episode import Episode, Horizon, Journal, Judge, Scopes, Team, check_group, fork, play
 from pilotfish.task import Task
 from pilotfish.team import Usage
 from pilotfish.topology import Topology
 from pilotfish.train.profile import TrainConfig
 from pilotfish.verify import contains_answer
+from pilotfish.verify.form import form_fault
 
 RIGHT = 0.5
 """The reward from which an answer counts as right where right and wrong are counted: in the flips."""
@@ -77,6 +79,8 @@ class Rollout:
         alone: a topology without the trainee, played once a task: what the team is compared with while it learns.
         seed: the run's seed.
         kept: answers at temperature 0 that outlive the run.
+        place: begins the scopes of the calls; tells the stages of a run apart.
+        shaped: the scope of the answers that an earlier leader has shaped, where decisions are trained on these.
     """
 
     def __init__(
@@ -91,8 +95,10 @@ class Rollout:
         alone: Topology | None = None,
         seed: int = 0,
         kept: Journal | None = None,
+        place: str = "",
+        shaped: str | None = None,
     ) -> None:
-        self.topology = topology
+        self.topology = topology.reaching(max(config.decisions)) if config.horizon == "decision" else topology
         self.team = team
         self.tasks = tasks
         self.journal = journal
@@ -101,6 +107,8 @@ class Rollout:
         self.alone = alone
         self.seed = seed
         self.kept = kept
+        self.place = place
+        self.shaped = shaped
         self._began = time.time()
 
     async def step(self, ids: Sequence[str], step: int) -> list[Row]:
@@ -145,14 +153,16 @@ class Rollout:
 
     async def _rows(self, groups: Sequence[RowId], step: int, *, ask_again: bool = False) -> list[Row]:
         numbers = [groups[:at].count(group) for at, group in enumerate(groups)]
-        names = [f"train/{step}/{group.task}/{group.set}" for group in groups]
+        names = [f"{self.place}train/{step}/{group.task}/{group.set}" for group in groups]
         scopes = [f"{name}#{number}" if number else name for name, number in zip(names, numbers, strict=True)]
         played = (self._group(*pair, ask_again) for pair in zip(groups, scopes, strict=True))
         return [row for group in await asyncio.gather(*played) for row in group]
 
     async def _group(self, id: RowId, scope: str, ask_again: bool) -> list[Row]:
-        stored = f"stored/{id.task}/{id.set}" if self.config.prefix == "stored" else None
-        scopes = Scopes(scope, stored, self.seed)
+        scopes = Scopes(scope, seed=self.seed)
+        if self.config.prefix != "fresh":
+            shaped = f"{self.shaped}/{id.task}/{id.set}" if self.config.prefix == "shaped" else None
+            scopes = replace(scopes, stored=f"stored/{id.task}/{id.set}", shaped=shaped, before=id.decision)
         rows = (self._row(id, number, scopes, ask_again) for number in range(self.config.group_size))
         made = list(await asyncio.gather(*rows))
         check_group([row.episodes[0] for row in made], id.decision)
@@ -172,6 +182,7 @@ class Rollout:
                 then=then,
                 kept=self.kept,
                 ask_again=ask_again,
+                until=Horizon(id.decision) if self.config.horizon == "decision" else None,
             )
             for then in continuations
         )
@@ -203,7 +214,7 @@ class Rollout:
         if not verdicts:
             return None
         terms = self.config.reward
-        whole = bool(text.strip()) and finish == "stop"
+        whole = bool(text.strip()) and finish == "stop" and form_fault(text, self.topology.form) is None
         limit = self.team.members[episodes[0].trainee or ""].sampling.max_tokens
         return sum(verdicts) / len(verdicts) + terms.format * whole - terms.length * tokens / limit
 
@@ -221,7 +232,11 @@ class Rollout:
 
 
 def diagnose(
-    rows: Sequence[Row], alone: Mapping[str, float | None], tasks: Mapping[str, Task], size: int
+    rows: Sequence[Row],
+    alone: Mapping[str, float | None],
+    tasks: Mapping[str, Task],
+    size: int,
+    form: str = "free",
 ) -> dict[str, float]:
     """What is logged of a step's rows; docs/metrics.md explains each name.
 
@@ -230,6 +245,7 @@ def diagnose(
         alone: reward of the answering member alone, by task.
         tasks: by id.
         size: rows in a group.
+        form: in which the trainee is to answer; where it is `answer_tag`, faults of form are counted.
     """
     groups = [rows[start : start + size] for start in range(0, len(rows), size)]
     judged = [(row.id.task, reward) for row in rows for reward in _verdicts(row)]
@@ -244,12 +260,23 @@ def diagnose(
     if said:
         metrics["trainee/tokens"] = _mean([len(row.completion_ids) for row in said])
         metrics["trainee/leak_rate"] = _mean([leaks(tasks[row.id.task], row.text) for row in said])
+        metrics |= _form_faults([row.text for row in said], form)
     if pairs:
         metrics["flips/wrong_to_right"] = _mean([before < RIGHT <= after for before, after in pairs])
         metrics["flips/right_to_wrong"] = _mean([after < RIGHT <= before for before, after in pairs])
     for member, usage in _usage(rows).items():
         metrics[f"tokens/{member}"] = usage.total / len(rows)
     return metrics
+
+
+def _form_faults(texts: Sequence[str], form: str) -> dict[str, float]:
+    """The share of words that break their form, in all and by fault."""
+    if form == "free":
+        return {}
+    faults = [form_fault(text, form) for text in texts]
+    kinds = sorted({fault for fault in faults if fault})
+    named = {f"form/{re.sub('[^a-z]+', '_', kind).strip('_')}": _mean([f == kind for f in faults]) for kind in kinds}
+    return {"form/broken": _mean([fault is not None for fault in faults]), **named}
 
 
 def _verdicts(row: Row) -> list[float]:

@@ -4,21 +4,25 @@
     sft("HuggingFaceTB/SmolLM2-135M-Instruct", rows("actor", 25_600, seed=1), "runs/lab-actor/best", steps=200)
 
 The folder it writes loads like any Hugging Face model. Beside the weights it keeps `data.jsonl` (the rows as given)
-and `sft.json` (every setting and the metrics).
+and `sft.json` (every setting and the metrics). It appears whole or not at all; until then checkpoints stand in
+`best.checkpoints` beside it, and the same call goes on from the newest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import time
 from collections.abc import Sequence
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from trl.trainer.sft_config import SFTConfig
 
     from pilotfish.lab.row import Row
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """Label of a token that the loss leaves out."""
+CHECKPOINTS = 5
+"""Written in a run, evenly spread; the newest two are kept."""
 
 
 class SftMetrics(TypedDict):
@@ -41,6 +47,7 @@ class SftMetrics(TypedDict):
     final_loss: float
     """The same over the last tenth of the steps."""
     seconds: float
+    """Wall time of the call that ended it; what a killed one took before is not in it."""
     device: str
 
 
@@ -57,13 +64,15 @@ def sft(
     max_length: int = 512,
     lora: LoraConfig | None = None,
     seed: int = 0,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
 ) -> SftMetrics:
-    """Fine-tune a model and save it with its tokenizer.
+    """Fine-tune a model and save it with its tokenizer, or go on with a run that was killed.
 
     Args:
-        model: a Hugging Face folder or hub name; its tokenizer has a chat template.
+        model: a Hugging Face folder or hub name, a `.gguf` file or `smollm2`; its tokenizer has a chat template.
         rows: chats that end with the assistant message to learn.
-        out_dir: where the fine-tuned model goes.
+        out_dir: where the fine-tuned model goes; what an earlier fine-tuning left there is replaced.
         steps: optimizer steps; overrides `epochs`.
         epochs: passes over the rows.
         lr: highest learning rate: warmed up over 5 % of the steps, then down to 0 along a cosine.
@@ -72,36 +81,38 @@ def sft(
         max_length: most tokens of prompt and answer together.
         lora: train adapters, which are merged before saving; None trains all weights, in float32.
         seed: of the order of the rows and of the adapters' start.
+        revision: of the model on the hub.
+        trust_remote_code: run code that the model's repository ships.
 
     Raises:
-        ValueError: no rows, a row without an answer to learn, no chat template, no row that fits, or a `micro_batch`
-            that does not divide `batch`.
+        ValueError: no rows, a row without an answer to learn, no chat template, no row that fits, a `micro_batch`
+            that does not divide `batch`, or an `out_dir` with files of something else.
+        Refused: there is no such model.
     """
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
-    from trl.trainer.sft_trainer import SFTTrainer
+    from transformers import set_seed
 
-    started = time.monotonic()
+    from pilotfish.engine.loading import load
+    from pilotfish.train.grpo import newest_checkpoint
+    from pilotfish.train.quiet import quiet
+
+    started, out = time.monotonic(), Path(out_dir).resolve()
+    _refuse_strangers(out)
     settings: dict[str, Any] = {"model": model, "steps": steps, "epochs": epochs, "lr": lr, "batch": batch}
     settings |= {"micro_batch": micro_batch, "max_length": max_length, "lora": lora and lora.model_dump(), "seed": seed}
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    examples = tokenize(tokenizer, rows, max_length)
-    total = steps or max(1, round(epochs * len(examples) / batch))
-    config = _config(Path(out_dir), total, lr, batch, micro_batch or batch, seed)
-    set_seed(seed)
-    weights = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    trainer = SFTTrainer(
-        model=weights,
-        args=config,
-        train_dataset=Dataset.from_list(examples),
-        processing_class=tokenizer,
-        peft_config=_peft(lora, weights.config.num_hidden_layers) if lora else None,
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
-    _save(trainer, tokenizer, Path(out_dir))
-    metrics = _metrics(trainer, len(rows), len(examples), time.monotonic() - started)
-    _write_record(Path(out_dir), rows, settings, metrics)
+    settings |= {"revision": revision, "trust_remote_code": trust_remote_code}
+    with quiet():
+        weights, tokenizer = load(model, revision=revision, dtype="float32", trust_remote_code=trust_remote_code)
+        examples = tokenize(tokenizer, rows, max_length)
+        checkpoints = _checkpoints(out, settings, rows)
+        total = steps or max(1, round(epochs * len(examples) / batch))
+        config = _config(checkpoints, total, lr, batch, micro_batch or batch, seed)
+        set_seed(seed)
+        trainer = _trainer(weights, tokenizer, _laid_out(examples, total * batch, batch, seed), config, lora)
+        newest = newest_checkpoint(checkpoints)
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        metrics = _metrics(trainer, len(rows), len(examples), time.monotonic() - started)
+        _save(trainer, tokenizer, out, rows, {"settings": settings, "metrics": metrics})
+    shutil.rmtree(checkpoints)
     return metrics
 
 
@@ -141,55 +152,89 @@ def _split(tokenizer: PreTrainedTokenizerBase, number: int, row: Row) -> tuple[s
     return prompt, whole.removeprefix(prompt).rstrip("\n")
 
 
-def _config(out_dir: Path, steps: int, lr: float, batch: int, micro_batch: int, seed: int) -> SFTConfig:
+def _refuse_strangers(out: Path) -> None:
+    """The folder is replaced in the end: it is to be new, empty, or an earlier result."""
+    found = next(iter(out.iterdir()), None) if out.exists() else None
+    if found is not None and not (out / "sft.json").exists():
+        raise ValueError(f"sft: {out} holds files of something else ({found.name}, …); name a new folder")
+
+
+def _checkpoints(out: Path, settings: dict[str, Any], rows: Sequence[Row]) -> Path:
+    """The folder of checkpoints; those of other rows or settings are removed."""
+    folder = out.with_name(f"{out.name}.checkpoints")
+    mark, digest = folder / "digest", hashlib.sha256(json.dumps([settings, rows]).encode()).hexdigest()
+    if not mark.exists() or mark.read_text() != digest:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        mark.write_text(digest)
+    return folder
+
+
+def _laid_out(examples: Sequence[dict[str, list[int]]], size: int, batch: int, seed: int) -> list[dict[str, list[int]]]:
+    """The examples in the order in which they are learned, epoch by epoch; rows of a length stand together.
+
+    The trainer's own sampler draws the order of each epoch anew, and after a resume it would repeat the first one's.
+    """
+    from transformers.trainer_pt_utils import LengthGroupedSampler
+
+    lengths = [len(example["input_ids"]) for example in examples]
+    epoch = LengthGroupedSampler(batch, lengths=lengths, generator=torch.Generator().manual_seed(seed))
+    return [examples[at] for at in islice(chain.from_iterable(repeat(epoch)), size)]
+
+
+def _trainer(
+    weights: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: list[dict[str, list[int]]],
+    config: SFTConfig,
+    lora: LoraConfig | None,
+) -> Any:
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    from pilotfish.train.lora import peft_config
+
+    trainer = SFTTrainer(
+        model=weights,
+        args=config,
+        train_dataset=Dataset.from_list(examples),
+        processing_class=tokenizer,
+        peft_config=peft_config(lora, weights) if lora else None,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _config(output: Path, steps: int, lr: float, batch: int, micro_batch: int, seed: int) -> SFTConfig:
     from trl.trainer.sft_config import SFTConfig
+
+    from pilotfish.engine.loading import fast_dtype
 
     if batch % micro_batch:
         raise ValueError(f"sft: micro_batch = {micro_batch} does not divide batch = {batch}")
     on_gpu = torch.cuda.is_available()
     return SFTConfig(
-        output_dir=str(out_dir),
+        output_dir=str(output),
         max_steps=steps,
         learning_rate=lr,
         warmup_steps=max(1, steps // 20),
         lr_scheduler_type="cosine",
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=batch // micro_batch,
-        train_sampling_strategy="group_by_length",
+        train_sampling_strategy="sequential",
         max_length=None,
         use_cpu=not on_gpu,
-        bf16=on_gpu,
+        bf16=fast_dtype("cuda" if on_gpu else "cpu") is torch.bfloat16,
         gradient_checkpointing=False,
         logging_steps=1,
-        save_strategy="no",
+        save_steps=max(1, steps // CHECKPOINTS),
+        save_total_limit=2,
         report_to="none",
         disable_tqdm=True,
         seed=seed,
         dataset_kwargs={"skip_prepare_dataset": True},
     )
-
-
-def _peft(lora: LoraConfig, layers: int) -> Any:
-    from peft import LoraConfig as PeftConfig
-
-    adapted = list(range(layers - lora.layers, layers)) if lora.layers else None
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    return PeftConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        target_modules=targets,
-        layers_to_transform=adapted,
-        task_type="CAUSAL_LM",
-    )
-
-
-def _save(trainer: Any, tokenizer: PreTrainedTokenizerBase, out_dir: Path) -> None:
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if hasattr(model, "merge_and_unload"):
-        model = model.merge_and_unload()
-    model.config.use_cache = True
-    model.save_pretrained(out_dir)
-    tokenizer.save_pretrained(out_dir)
 
 
 def _metrics(trainer: Any, given: int, learned: int, seconds: float) -> SftMetrics:
@@ -206,7 +251,22 @@ def _metrics(trainer: Any, given: int, learned: int, seconds: float) -> SftMetri
     )
 
 
-def _write_record(out_dir: Path, rows: Sequence[Row], settings: dict[str, Any], metrics: SftMetrics) -> None:
-    (out_dir / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    record = {"settings": settings, "metrics": metrics}
-    (out_dir / "sft.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+def _save(
+    trainer: Any, tokenizer: PreTrainedTokenizerBase, out: Path, rows: Sequence[Row], record: dict[str, Any]
+) -> None:
+    """Write weights, rows and record into a folder beside `out`, then put it in its place."""
+    partial, old = out.with_name(f"{out.name}.part"), out.with_name(f"{out.name}.old")
+    shutil.rmtree(partial, ignore_errors=True)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if hasattr(model, "merge_and_unload"):
+        model = model.merge_and_unload()
+    model.config.use_cache = True
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    (partial / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (partial / "sft.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    if out.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        out.rename(old)
+    partial.rename(out)
+    shutil.rmtree(old, ignore_errors=True)

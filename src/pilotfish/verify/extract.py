@@ -7,7 +7,7 @@ the form it was asked for gives no answer and a reason.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_ANSWER = 2_000
 """Characters; a longer span is not an answer."""
@@ -29,6 +29,8 @@ class Extraction:
     """Why there is no answer."""
     source: str = ""
     """`tag`, `box`, `answer is` or `final line`."""
+    line: str = ""
+    """After "answer is": the rest of the line, of which `region` is the first sentence."""
 
 
 def extract_answer(text: str, form: str = "free") -> Extraction:
@@ -86,7 +88,7 @@ def _from_text(text: str) -> Extraction:
     tail = _join_displays(next((part for part in _CONTROL.split(reply[-TAIL:]) if part.strip()), ""))
     told = _after_marker(tail)
     if told:
-        return bare(told, "answer is")
+        return replace(bare(_sentence(told), "answer is"), line=told.partition("\n")[0].strip())
     lines = [line for line in tail.splitlines() if line.strip(" \t*_#`$.-")]
     if not lines:
         return Extraction(None, why="the reply is empty")
@@ -186,10 +188,10 @@ _MARKER = re.compile(
 
 
 def _after_marker(tail: str) -> str | None:
-    """The rest of the sentence after the last "answer is"; None where nothing follows it."""
+    """What follows the last "answer is" that has something after it in its sentence; None where none has."""
     for match in reversed(list(_MARKER.finditer(tail))):
-        rest = _sentence(tail[match.end() :].lstrip(" \t*_"))
-        if rest.strip(" .*_$"):
+        rest = tail[match.end() :].lstrip(" \t*_")
+        if _sentence(rest).strip(" .*_$"):
             return rest
     return None
 

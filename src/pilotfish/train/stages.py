@@ -1,0 +1,62 @@
+"""The stages of a recipe, one after the other: collect, backtracking, MLPO, collect again, MLPO+.
+
+Each trains in a folder of its own, from the weights that the stage before left, and is resumed there; one that is
+finished is not run again. All share the run's journal.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pilotfish.collect.main import collect_in
+from pilotfish.recipe import Recipe
+from pilotfish.run import Run
+from pilotfish.train.main import Told, train_one
+from pilotfish.train.profile import CollectStage
+from pilotfish.workshop import Workshop
+
+
+def train_stages(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
+    """Run the stages that are not finished; the last one's weights become the run's `best`."""
+    weights: Path | None = None
+    for name, config in recipe.stages.items():
+        if config is None:
+            continue
+        told(f"note: stage {name}", 0, {})
+        staged = recipe.at(name, weights)
+        workshop.seats.move_to(staged)
+        if isinstance(config, CollectStage):
+            collect_in(staged, run, workshop, config.rounds, told=told)
+            continue
+        with run.stage(name, staged) as stage:
+            train_one(staged, stage, workshop, told)
+            weights = whole_weights(stage) or weights
+    if weights is not None:
+        _point_best_at(run, weights)
+
+
+def whole_weights(stage: Run) -> Path | None:
+    """A folder with all of a stage's weights, for the next stage to start from: an adapter is merged into its base.
+
+    None where the stage left none: it had nothing to learn from.
+    """
+    if not (stage.best / "adapter_config.json").exists():
+        return stage.best if stage.best.exists() else None
+    merged = stage.folder / "merged"
+    if not merged.exists():
+        from pilotfish.train.lora import merge  # slow to import
+
+        merge(stage.recipe.team[stage.recipe.trainee or ""], stage.best, merged)
+        if stage.best_step is not None:
+            stage.mark_best(merged, stage.best_step)
+    return merged
+
+
+def _point_best_at(run: Run, weights: Path) -> None:
+    """Make `best` a link to a stage's weights."""
+    link = run.folder / "best"
+    fresh = run.folder / "best.link"
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(os.path.relpath(weights, run.folder), target_is_directory=True)
+    fresh.replace(link)

@@ -1,0 +1,49 @@
+"""The workshop: what the parts of a run share. Engines, the record, the judge, the loop that episodes are played on.
+
+The stages of one recipe are played in one workshop, so that frozen members are loaded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from pilotfish.background import Background
+from pilotfish.cache import cache_folder
+from pilotfish.episode import Journal
+from pilotfish.recipe import Recipe
+from pilotfish.run import Run
+from pilotfish.seats import Seats
+from pilotfish.verify import VerifierPool
+
+T = TypeVar("T")
+
+
+class Workshop:
+    """Opens at once, but for the engines, which load when they are first asked for.
+
+    Args:
+        recipe: whose team is seated.
+        run: where the record is.
+    """
+
+    def __init__(self, recipe: Recipe, run: Run) -> None:
+        self.background = Background()
+        self.seats = Seats(recipe)
+        self.journal = run.journal()
+        self.kept = Journal(cache_folder() / "answers", shared=True)
+        self.pool = VerifierPool()
+
+    def play(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that plays episodes."""
+        return self.background.run(coroutine)
+
+    def __enter__(self) -> Workshop:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.background.run(self.seats.close())
+        self.background.close()
+        self.pool.close()
+        self.journal.close()
+        self.kept.close()
