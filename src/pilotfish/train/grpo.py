@@ -305,7 +305,7 @@ class _Steps(TrainerCallback):
         self.lost, self.in_a_row = self.lost + 1, self.in_a_row + 1
         if self.in_a_row == LOST_UPDATES:
             raise NotFinite(
-                f"the gradients of {LOST_UPDATES} updates in a row are not finite; the weights are as they were before. "
+                f"the gradients of {LOST_UPDATES} updates in a row are not finite; the weights stand as they were. "
                 "Lower train.learning_rate, or set the trainee's dtype to float32, and resume"
             )
 
