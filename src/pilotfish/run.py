@@ -85,8 +85,8 @@ class Run:
 
     def stages(self) -> list[Run]:
         """The stages that have begun, in the recipe's order."""
-        folders = ((name, self.folder / "stages" / name) for name in self.recipe.stages)
-        return [Run(folder, parent=self) for _, folder in folders if (folder / "recipe.yaml").exists()]
+        folders = (self.folder / "stages" / name for name, config in self.recipe.stages.items() if config)
+        return [Run(folder, parent=self) for folder in folders if (folder / "recipe.yaml").exists()]
 
     def hold_topology(self) -> None:
         """Remember the text of the user's own topology file, and refuse another text in the same run.

@@ -244,6 +244,8 @@ class _Player:
             rows = self.background.run(self.rollout.step(prompts, step))
         with self.clock.part("alone"):
             alone = self.background.run(self.rollout.without_trainee(rows))
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # engines work on streams of their own; none may still write when the loss begins
         metrics = diagnose(rows, alone, self.rollout.tasks, config.group_size, self.rollout.topology.form)
         return {
             "prompt_ids": [row.prompt_ids for row in rows],

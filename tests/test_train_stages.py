@@ -1,0 +1,186 @@
+"""A recipe with stages: each starts from the weights of the one before, is resumed, and is not run twice.
+
+The run that is killed is a child of its own:
+
+    python tests/test_train_stages.py RECIPE.yaml FOLDER CALL
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+
+from pilotfish import Journal, evaluate
+from pilotfish.engine.transformers import TransformersEngine
+from pilotfish.recipe import Recipe, RecipeError, load_recipe, parse_recipe
+from pilotfish.run import Run
+from pilotfish.train.main import train
+from tiny import save_tiny
+
+TRAINING = {"horizon": "decision", "group_size": 2, "tasks_per_step": 2, "updates_per_step": 1, "micro_batch": 4}
+TRAINING |= {"steps": 2, "learning_rate": 1e-3, "warmup_steps": 0, "evaluate_every": 2, "save_every": 1}
+
+
+def data(folder: Path) -> dict[str, Any]:
+    """A leader and two agents on one tiny model, all stages."""
+    model = str(save_tiny(folder / "model"))
+    config = json.loads((folder / "model" / "config.json").read_text())
+    (folder / "model" / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
+    tasks = [{"id": f"t{n}", "question": f"What is {n} and {n}?", "answer": str(2 * n)} for n in range(5)]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    (folder / "test.jsonl").write_text(json.dumps({"id": "x", "question": "And 70?", "answer": "71"}) + "\n")
+    agent = {"model": model, "dtype": "float32", "sampling": {"temperature": 0.8, "max_tokens": 3}}
+    leader = {"model": model, "dtype": "float32", "train": "full", "sampling": {"temperature": 0, "max_tokens": 4}}
+    chats = [{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<think>a</think>"}]}]
+    (folder / "form.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats * 4))
+    return {
+        "tasks": {"train": str(folder / "tasks.jsonl"), "holdout": 1},
+        "team": {"leader": leader, "ann": agent, "bob": agent},
+        "topology": {"name": "leader", "options": {"rounds": 2}},
+        "collect": {"sets": 2, "drop_right": None},
+        "stages": {
+            "form": {"method": "sft", "data": str(folder / "form.jsonl"), "steps": 2, "batch": 4},
+            "answers": {"method": "collect"},
+            "backtracking": {"method": "backtrack", "samples": 2},
+            "mlpo": {"prefix": "stored", **TRAINING},
+            "shaped": {"method": "collect", "rounds": [1, 2]},
+            "mlpo+": {"prefix": "shaped", "decision": [1, 2], **TRAINING},
+        },
+        "evaluate": {"benchmarks": [str(folder / "test.jsonl")], "alone": True},
+    }
+
+
+def count_calls(kill_at: int = 0) -> list[int]:
+    """Count the calls of all members; kill this process, unwarned, as one of them begins."""
+    calls: list[int] = []
+    complete = TransformersEngine.complete
+
+    async def counting(self: Any, messages: Any, sampling: Any, seed: int) -> Any:
+        calls.append(seed)
+        if len(calls) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await complete(self, messages, sampling, seed)
+
+    TransformersEngine.complete = counting  # type: ignore[method-assign]
+    return calls
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    return parse_recipe(data(tmp_path_factory.mktemp("stages")))
+
+
+@pytest.fixture(scope="module")
+def whole(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[str], int]:
+    """An unbroken run, what it told, and how many calls it made."""
+    notes: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransformersEngine, "complete", TransformersEngine.complete)
+        calls = count_calls()
+        folder = tmp_path_factory.mktemp("whole") / "run"
+        run = train(recipe, folder, told=lambda kind, step, figures: notes.append(kind))
+    return run, notes, len(calls)
+
+
+def said(folder: Path) -> set[str]:
+    journal = Journal(folder / "journal", writable=False)
+    found = {turn.key for turn in journal.turns()}
+    journal.close()
+    return found
+
+
+def test_the_stages_follow_one_another_and_each_starts_from_the_weights_before(whole: Any) -> None:
+    run, notes, _ = whole
+    assert [note for note in notes if note.startswith("note: stage")] == [
+        f"note: stage {name}" for name in ("form", "answers", "backtracking", "mlpo", "shaped", "mlpo+")
+    ]
+    models = {stage.folder.name: stage.recipe.team["leader"].model for stage in run.stages()}
+    assert models["mlpo"] == str(run.folder / "stages" / "form" / "best"), "backtracking found no chain"
+    assert models["mlpo+"] == str(run.folder / "stages" / "mlpo" / "best")
+    assert run.best.resolve() == (run.folder / "stages" / "mlpo+" / "best").resolve()
+
+
+def test_training_on_stored_answers_asks_no_agent(whole: Any) -> None:
+    run, _, _ = whole
+    journal = Journal(run.folder / "journal", writable=False)
+    trained = list(journal.episodes("mlpo%/train/%"))
+    asked = [p.turn for e in trained for p in e.turns if p.turn.member != "leader" and p.turn.asker.startswith("mlpo")]
+    journal.close()
+    assert len(trained) == 2 * 2 * 4
+    assert asked == []
+
+
+def test_a_finished_run_makes_no_call_when_it_is_trained_again(
+    recipe: Recipe, whole: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _, _ = whole
+    monkeypatch.setattr(TransformersEngine, "complete", TransformersEngine.complete)
+    calls, notes = count_calls(), []
+    train(recipe, run.folder, told=lambda kind, step, figures: notes.append(kind))
+    assert calls == []
+    assert notes.count("note: this stage is finished; nothing is done again") == 4
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5, 0.8])
+def test_a_killed_run_goes_on_and_asks_at_most_what_was_in_flight_again(
+    share: float, recipe: Recipe, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _, total = whole
+    (tmp_path / "recipe.yaml").write_text(recipe.dump())
+    at = int(share * total)
+    script = [sys.executable, __file__, str(tmp_path / "recipe.yaml"), str(tmp_path / "run"), str(at)]
+    assert subprocess.run(script, check=False, capture_output=True).returncode == -signal.SIGKILL
+    before = said(tmp_path / "run")
+    monkeypatch.setattr(TransformersEngine, "complete", TransformersEngine.complete)
+    calls = count_calls()
+    train(recipe, tmp_path / "run")
+    assert said(tmp_path / "run") >= before
+    in_flight = 16
+    assert at - 1 + len(calls) <= total + in_flight
+    assert [stage.best_step for stage in Run(tmp_path / "run").stages()] == [stage.best_step for stage in run.stages()]
+
+
+def test_a_stage_that_is_null_is_left_out(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(recipe.dump())
+    settings = {f"stages.{name}": "null" for name in ("backtracking", "shaped", "mlpo+")}
+    short = load_recipe(tmp_path / "recipe.yaml", settings)
+    run = train(short, tmp_path / "run")
+    assert [stage.folder.name for stage in run.stages()] == ["form", "mlpo"]
+
+
+def test_every_stage_is_an_arm_of_the_evaluation(recipe: Recipe, whole: Any) -> None:
+    run, _, _ = whole
+    with Run(run.folder, recipe) as opened:
+        (result,) = evaluate(recipe, opened)
+    names = ["untrained", "form", "mlpo", "mlpo+"]
+    assert [row.name for row in result.rows if "," in row.name] == [
+        f"{kind}, {n}" for n in names for kind in ("alone", "leader")
+    ]
+
+
+def test_what_cannot_be_staged_is_refused_by_name(tmp_path: Path) -> None:
+    wrong = data(tmp_path)
+    with pytest.raises(RecipeError, match="train and stages are both given"):
+        parse_recipe({**wrong, "train": {"steps": 3}})
+    with pytest.raises(RecipeError, match=r"method 'dpo' is not one of grpo, sft, backtrack, collect"):
+        parse_recipe({**wrong, "stages": {"a": {"method": "dpo"}}})
+    with pytest.raises(RecipeError, match=r"a stage is called 'a b'"):
+        parse_recipe({**wrong, "stages": {"a b": {"method": "collect"}}})
+    with pytest.raises(RecipeError, match=r"sets is 3, and collect\.sets 2"):
+        parse_recipe({**wrong, "stages": {"mlpo": {"prefix": "stored", "sets": 3, **TRAINING}}})
+
+
+if __name__ == "__main__":
+    wanted, place, number = sys.argv[1:]
+    count_calls(int(number))
+    train(load_recipe(wanted), place)
