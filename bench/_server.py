@@ -18,7 +18,7 @@ from contextlib import contextmanager
 ANSWER = "The sum is 4, since two and two make four. " * 8
 
 
-def _response(answer: str) -> bytes:
+def response_of(answer: str) -> bytes:
     body = json.dumps(
         {
             "id": "chatcmpl-1",
@@ -47,7 +47,7 @@ class _Canned(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._held += data
-        while (size := _request_size(self._held)) and len(self._held) >= size and self._transport:
+        while (size := request_size(self._held)) and len(self._held) >= size and self._transport:
             self._held = self._held[size:]
             if self._latency:
                 asyncio.get_running_loop().call_later(self._latency, self._transport.write, self._response)
@@ -55,7 +55,7 @@ class _Canned(asyncio.Protocol):
                 self._transport.write(self._response)
 
 
-def _request_size(held: bytes) -> int:
+def request_size(held: bytes) -> int:
     """Bytes of the first request, headers and body; 0 while its headers are not all there."""
     end = held.find(b"\r\n\r\n")
     if end < 0:
@@ -77,7 +77,7 @@ def started(latency: float = 0.0, answer: str = ANSWER) -> Iterator[str]:
 
 
 async def _serve(latency: float, answer: str) -> None:
-    loop, response = asyncio.get_running_loop(), _response(answer)
+    loop, response = asyncio.get_running_loop(), response_of(answer)
     server = await loop.create_server(lambda: _Canned(latency, response), "127.0.0.1", 0, backlog=1024)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)

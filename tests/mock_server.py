@@ -1,4 +1,4 @@
-"""A loopback server that speaks the OpenAI chat format, for tests and benches: counts, waits, and fails on demand.
+"""A loopback server that speaks the OpenAI format, for tests and benches: counts, waits, and fails on demand.
 
 In a thread, its state at hand:
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -130,12 +131,16 @@ class MockServer:
         self._stop = asyncio.Event()
         runner = web.AppRunner(self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=2048)
-        await site.start()
+        await self._open_door(runner, 0)
         self.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         self._ready.set()
         await self._stop.wait()
         await runner.cleanup()
+
+    async def _open_door(self, runner: web.AppRunner, port: int) -> web.TCPSite:
+        door = web.TCPSite(runner, "127.0.0.1", port, backlog=2048)
+        await door.start()
+        return door
 
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=2**28)
@@ -174,9 +179,10 @@ class MockServer:
             await asyncio.sleep(seconds)
         fault = self.fault(call) if self.fault else None
         if fault is not None:
-            return await _fail(fault, request)
+            return await fail(fault, request)
         self.answered += 1
-        return web.json_response(self._answer(call.body))
+        answer = self._answer(call.body)
+        return await _stream(answer, request) if call.body.get("stream") else web.json_response(answer)
 
     def _answer(self, body: Body) -> Body:
         said = self.reply(body) if callable(self.reply) else self.reply
@@ -191,14 +197,32 @@ class MockServer:
         return answer
 
     def _count(self, body: Body, said: str) -> Body:
-        prompt = sum(len(str(message["content"]).split()) for message in body["messages"])
+        texts = [message["content"] for message in body["messages"]] if "messages" in body else [body["prompt"]]
+        prompt = sum(len(str(text).split()) for text in texts)
         completion = len(said.split())
         self.prompt_tokens += prompt
         self.completion_tokens += completion
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-async def _fail(fault: Failure | str, request: web.Request) -> web.StreamResponse:
+async def _stream(answer: Body, request: web.Request) -> web.StreamResponse:
+    """The answer as server-sent events, a word at a time, its usage in an event of its own."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    choice = answer["choices"][0]
+    for piece in re.findall(r"\S+\s*|\s+", choice["message"]["content"]):
+        await _send(response, {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+    await _send(response, {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    await _send(response, {"choices": [], "usage": answer.get("usage")})
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+async def _send(response: web.StreamResponse, event: Body) -> None:
+    await response.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
+
+
+async def fail(fault: Failure | str, request: web.Request) -> web.StreamResponse:
     if fault == "hang":
         await asyncio.sleep(3600)
     if fault in ("reset", "cut"):

@@ -11,7 +11,7 @@ import pytest
 from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
 from pilotfish.curriculum import curriculum
 from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, baselines, best_constant, control
-from pilotfish.evaluate.record import csv_name
+from pilotfish.evaluate.record import file_name
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.seats import Seats
 from pilotfish.team import Member
@@ -64,7 +64,7 @@ def test_the_best_constant_is_the_one_that_serves_best(tmp_path: Path) -> None:
 
 
 def test_a_benchmark_with_a_slash_in_its_name_has_a_file() -> None:
-    assert csv_name("owner/name") == "results-owner-name.csv"
+    assert file_name("owner/name", "csv") == "results-owner-name.csv"
 
 
 def recipe(**changes: Any) -> dict[str, Any]:

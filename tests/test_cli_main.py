@@ -70,7 +70,7 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(
     [
         ("seed", "write --set FIELD=VALUE"),
         ("team.actor.modl=x", "team.actor.modl: no such field"),
-        ("topology=hnit", "not one of solo, hint"),
+        ("topology=hnit", "not one of solo, cot"),
         ("train=[", "not a YAML value"),
     ],
 )

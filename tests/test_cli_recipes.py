@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from pilotfish.member import VllmConfig
 from pilotfish.recipe import (
     CollectConfig,
     EvaluateConfig,
@@ -40,6 +41,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "team.MEMBER.train, a LoRA": LoraConfig,
     "team.MEMBER.sampling": Sampling,
     "team.MEMBER.price": Price,
+    "team.MEMBER.vllm": VllmConfig,
     "topology": TopologyConfig,
     "train, method grpo": TrainConfig,
     "train.reward": RewardConfig,
@@ -137,7 +139,7 @@ def test_every_recipe_can_be_read_and_read_again_as_it_is_recorded(file: Path, t
     assert load_recipe(tmp_path) == recipe
 
 
-@pytest.mark.parametrize("file", sorted(ROOT.glob("recipes/agentpo/*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(ROOT.glob("recipes/agentpo/*-*.yaml")), ids=lambda file: file.stem)
 def test_an_agentpo_recipe_has_the_values_of_its_source(file: Path) -> None:
     recipe = load_recipe(file, {"train.profile": "paper"})
     actor, collaborator = recipe.team["actor"].sampling, recipe.team["collaborator"].sampling

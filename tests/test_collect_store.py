@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from collecting import recipe
+from pilotfish import Sampling
 from pilotfish.collect.manifest import Leader
 from pilotfish.collect.store import Line, Store
 from pilotfish.curriculum import curriculum
@@ -131,7 +132,7 @@ def test_rounds_above_0_are_those_of_the_last_leader(tmp_path: Path, store: Stor
     store.begin(whole, tasks, first)
     assert Store(tmp_path).share_right("t0", 0, 1) == 0.0
     assert store.rounds == (0, 1)
-    assert store.led_by("b") == second.model_copy(update={"rounds": (1,)})
+    assert store.led_by("b", Sampling()) == second.model_copy(update={"rounds": (1,)})
 
 
 def test_a_newer_line_counts_and_a_torn_one_is_passed_over(tmp_path: Path, store: Store) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from jumping import JumpingClock
 from mock_server import Call, Failure, Fault, MockServer, in_process
 from pilotfish.engine.base import CallFailed, Completion, Refused
 from pilotfish.engine.openai import OpenAIEngine
@@ -35,15 +36,11 @@ def ask(text: str) -> Messages:
     return [{"role": "user", "content": text}]
 
 
-async def at_once(seconds: float) -> None:
-    """A wait that takes no time."""
-
-
 def run(server_url: str, use: Callable[[OpenAIEngine], Awaitable[T]], **options: Any) -> T:
     """Uses an engine inside one event loop and closes it there."""
 
     async def main() -> T:
-        engine = OpenAIEngine(**{"model": "mock", "base_url": server_url, "sleep": at_once, **options})
+        engine = OpenAIEngine(**{"model": "mock", "base_url": server_url, "clock": JumpingClock(), **options})
         try:
             return await use(engine)
         finally:
@@ -241,15 +238,11 @@ def test_the_key_never_shows(status: int, monkeypatch: pytest.MonkeyPatch, caplo
 
 
 def test_what_the_server_asks_to_wait_is_waited_and_the_rest_doubles() -> None:
-    waits: list[float] = []
-
-    async def note(seconds: float) -> None:
-        waits.append(seconds)
-
+    clock = JumpingClock()
     faults: list[Fault] = ["503", "503", "503", Failure(429, headers={"Retry-After": "7"}), None]
     with MockServer(fault=lambda call: faults[call.number - 1]) as server:
-        assert complete(server, sleep=note).text == "ok"
-    for waited, least in zip(waits, [0.25, 0.5, 1.0, 7.0], strict=True):
+        assert complete(server, clock=clock).text == "ok"
+    for waited, least in zip(clock.waits, [0.25, 0.5, 1.0, 7.0], strict=True):
         assert least <= waited <= max(2 * least, 0.5)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from pilotfish.engine.base import Refused
 from pilotfish.engine.openai import OpenAIEngine
+from pilotfish.recipe import RecipeError, parse_recipe
+from pilotfish.seats import Seats
 
 
 def test_a_missing_key_is_refused_by_the_name_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,15 +40,75 @@ def test_identity_is_the_declared_deployment_whatever_the_endpoint() -> None:
 
     assert identity() == "qwen"
     assert identity(revision="r1") == identity(revision="r1", base_url="https://b/v1") == "qwen@r1"
+    assert identity(base_url=["http://a/v1", "http://b/v1"]) == "qwen"
     thinking, not_thinking = (identity(revision="r1", extra={"enable_thinking": on}) for on in (True, False))
     assert thinking != not_thinking
     assert thinking.startswith("qwen@r1#")
 
 
-@pytest.mark.parametrize("options", [{"concurrency": 0}, {"retries": -1}, {"timeout_s": 0.0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0},
+        {"retries": -1},
+        {"timeout_s": 0.0},
+        {"requests_per_minute": 0},
+        {"tokens_per_minute": -5},
+        {"hedge_after_s": 0.0},
+    ],
+)
 def test_limits_that_make_no_sense_are_named(options: Any) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         OpenAIEngine(model="mock", base_url="http://localhost/v1", **options)
+
+
+def test_no_address_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="base_url is an empty list"):
+        OpenAIEngine(model="mock", base_url=[])
+
+
+def test_a_recipe_seats_a_member_on_several_servers_with_its_limits() -> None:
+    options = {
+        "base_url": ["http://a/v1", "http://b/v1"],
+        "form": "completions",
+        "requests_per_minute": 60,
+        "tokens_per_minute": 9000,
+        "hedge_after_s": 2.5,
+    }
+    engine = seats(options).engine("actor")
+    assert isinstance(engine, OpenAIEngine)
+    assert "http://a/v1/completions, http://b/v1/completions" in repr(engine)
+    assert (engine.requests_per_minute, engine.tokens_per_minute, engine.hedge_after_s) == (60, 9000, 2.5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"base_url": ["http://b/v1"]},
+        {"form": "completions"},
+        {"requests_per_minute": 5},
+        {"tokens_per_minute": 5},
+        {"hedge_after_s": 5},
+    ],
+)
+def test_members_share_an_engine_only_if_they_are_asked_alike(change: dict[str, Any]) -> None:
+    plain: dict[str, Any] = {"base_url": "http://a/v1"}
+    one = seats(plain, other={**plain, **change})
+    assert one.engine("actor") is not one.engine("other")
+    same = seats(plain, other={"base_url": ["http://a/v1"]})
+    assert same.engine("actor") is same.engine("other")
+
+
+def test_each_address_of_a_member_is_checked() -> None:
+    with pytest.raises(RecipeError, match="base_url 'b/v1' is no address"):
+        seats({"base_url": ["http://a/v1", "b/v1"]})
+
+
+def seats(actor: dict[str, Any], **others: dict[str, Any]) -> Seats:
+    team = {
+        name: {"engine": "openai", "model": "mock", **options} for name, options in {"actor": actor, **others}.items()
+    }
+    return Seats(parse_recipe({"team": team, "topology": "solo"}))
 
 
 def test_the_engine_does_not_import_torch() -> None:

@@ -121,9 +121,7 @@ def test_tokens_and_money_are_bounded_by_the_members_limits(make: Make) -> None:
     characters = len("beta question number 0000?\n") + len(instruction(recipe))
     assert solo.likely == Tally(20, 20 * characters / 4, 20 * 20)
     assert solo.most == Tally(20, 20 * characters / 4, 20 * 40)
-    assert solo.cost(recipe.team["actor"].price) == pytest.approx(
-        ((20 * characters / 4 + 2 * 400) / 1e6, (20 * characters / 4 + 2 * 800) / 1e6)
-    )
+    assert solo.cost() == pytest.approx(((20 * characters / 4 + 2 * 400) / 1e6, (20 * characters / 4 + 2 * 800) / 1e6))
 
 
 def instruction(recipe: Recipe) -> str:
@@ -439,3 +437,35 @@ def test_a_recipe_with_stages_fits_80_columns_and_tells_its_steps(
     assert "120 training steps" in shown
     assert "Steps: mlpo 40, mlpo+ 80." in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_samples_and_models_are_counted_each_with_its_own_length_and_price(make: Make) -> None:
+    data = make("critic")
+    data["team"]["actor"]["sampling"] = {**GREEDY, "temperature": 0.7}
+    models = {"big": {"actor": {"model": "big", "price": {"input": 10}, "sampling": {"max_tokens": 80}}}}
+    data["evaluate"] = {**data["evaluate"], "samples": 3, "models": models}
+    found = estimate_recipe(parse_recipe(data))
+    lines = {(line.stage, line.member): line for line in found.lines}
+    assert round(lines["solo", "actor"].likely.calls) == 20 * 3
+    assert round(lines["critic, untrained", "actor"].likely.calls) == 20 * 3, "the draft is solo's answer"
+    assert round(lines["big: critic, trained", "actor"].likely.calls) == 20 * 3
+    assert round(lines["big: critic, trained", "collaborator"].likely.calls) == 20 * 3, "of other drafts"
+    small, big = lines["solo", "actor"], lines["big: solo", "actor"]
+    assert (small.likely.completion, big.likely.completion) == (60 * 20, 60 * 40)
+    assert big.cost()[0] == pytest.approx((big.likely.prompt * 10 + big.likely.completion * 2) / 1e6)
+    assert found.lengths["big: actor"] == (40.0, "half of max_tokens, a guess")
+    assert "big: collaborator" not in found.lengths
+
+
+def test_greedy_samples_cost_once(make: Make) -> None:
+    data = make()
+    data["evaluate"] = {**data["evaluate"], "samples": 8}
+    assert calls(data) == calls(make())
+
+
+def test_a_cap_below_the_likely_cost_is_told(make: Make) -> None:
+    likely = sum(line.cost()[0] for line in estimate_recipe(parse_recipe(make())).lines)
+    assert estimate_recipe(parse_recipe({**make(), "max_cost": 2 * likely})).notes == ()
+    (note,) = estimate_recipe(parse_recipe({**make(), "max_cost": likely / 2})).notes
+    assert note.startswith("max_cost is ")
+    assert "the run will stop there" in note

@@ -21,7 +21,8 @@ from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
 from pilotfish.cli import main
 from pilotfish.engine.base import Engine
 from pilotfish.evaluate.arms import Arm, Field, answering, baselines, control, leading, variants
-from pilotfish.evaluate.bench import Result, compare, standard_arms
+from pilotfish.evaluate.bench import Result, compare
+from pilotfish.evaluate.lineup import standard_arms
 from pilotfish.evaluate.record import names, write
 from pilotfish.evaluate.rounds import Cell, by_round
 from pilotfish.evaluate.rounds_table import rounds_rich
@@ -331,7 +332,7 @@ def test_the_alone_arm_is_there_once_and_not_beside_itself() -> None:
 
 
 def test_who_answers_is_told_by_options_also_of_a_vote() -> None:
-    assert answering(hint) == []
+    assert answering(hint) == ["actor"]
     assert answering(leader.bind(leader="weaker")) == ["weaker"]
     assert answering(vote) == ["actor"]
     assert answering(vote.bind(of="alone", samples=40)) == ["leader"]
@@ -367,6 +368,7 @@ def test_the_figures_are_written_beside_the_comparison(tmp_path: Path) -> None:
         "results-owner-b.csv",
         "results-owner-b-rounds.csv",
         "results-plain.csv",
+        "scores.jsonl",
     ]
     record = json.loads((tmp_path / "results.json").read_text())
     assert set(record) == {"owner/b", "plain", "by round", "written"}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.evaluate import plot
+from pilotfish.evaluate.budget import Point
 
 pytest.importorskip("matplotlib")
 
@@ -67,6 +68,19 @@ def test_files_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:
         plot.plot_training(written(tmp_path / "empty.jsonl", {"step": 1, "loss": 2.0}), tmp_path / "x.png")
     with pytest.raises(ValueError, match=r"broken.jsonl, line 1: not JSON"):
         plot.plot_training(written(tmp_path / "broken.jsonl", end="{oops\n{}\n"), tmp_path / "x.png")
+
+
+def test_methods_over_budget_give_a_png_with_calls_and_tokens(tmp_path: Path) -> None:
+    def point(by: str, calls: float, accuracy: float) -> Point:
+        return Point(by, 1, accuracy, 0, 1, 9, calls, 10 * calls)
+
+    curves = {f"method {n}": [point("samples", 1, 0.2), point("majority", 2, 0.4)] for n in range(9)}
+    curves["unjudged"] = [point("whole", 1, float("nan"))]
+    plot.plot_budget(curves, tmp_path / "budget.svg")
+    drawn = (tmp_path / "budget.svg").read_text()
+    assert drawn.startswith("<?xml")
+    assert all(f"<!-- {words} -->" in drawn for words in ("accuracy over calls a task", "accuracy over tokens a task"))
+    assert drawn.count("<!-- method ") == 9, "one name a method"
 
 
 @pytest.mark.parametrize("colour", [plot._INK, *plot._COLOURS])

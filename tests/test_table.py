@@ -21,6 +21,7 @@ UNTRAINED = Row(
     0.395,
     n=199,
     unjudged=1,
+    failed=1,
     difference_to={"actor alone": Difference(-0.11, -0.17, -0.05, 199, 1, 12, 34)},
     adjusted_p={"actor alone": 0.0016},
     leak_rate=0.15,
@@ -70,7 +71,7 @@ def test_terminal_shows_accuracy_then_differences_then_price() -> None:
 @pytest.mark.parametrize("members", [1, 3, 7])
 def test_terminal_stays_within_80_columns_and_cuts_nothing(members: int) -> None:
     tokens = {f"collaborator{seat}": 12_345.0 for seat in range(members)}
-    wide = Row("a_method_with_a_long_name" * 2, 0.5, 0.4, 0.6, 1_000, 3, tokens_per_member=tokens, calls=12)
+    wide = Row("a_method_with_a_long_name" * 2, 0.5, 0.4, 0.6, 1_000, 3, failed=3, tokens_per_member=tokens, calls=12)
     other = "another_method_with_a_long_name"
     gap = {other: Difference(0.1, -0.12, 0.25, 1000, 0, 1_234, 5_678)}
     shown = terminal([wide, Row("a" * 40, 0.5, 0.4, 0.6, 1_000, difference_to=gap, adjusted_p={other: 0.5})])
@@ -119,7 +120,7 @@ def test_markdown_tables_are_rectangular() -> None:
 
 def test_columns_without_a_figure_are_left_out() -> None:
     shown = render_markdown([Row("solo", 0.5, 0.4, 0.6, 100)])
-    assert "unjudged" not in shown
+    assert "failed" not in shown
     assert "leak" not in shown
     assert "Differences" not in shown
     assert "Price" not in shown
@@ -163,7 +164,7 @@ def test_json_gives_the_rows_back() -> None:
 
 
 def test_a_method_that_nobody_could_judge_is_shown_and_is_valid_json() -> None:
-    row = Row("down", nan, nan, nan, 0, 50, difference_to={"solo": Difference(nan, nan, nan, 0, 50)})
+    row = Row("down", nan, nan, nan, 0, 50, failed=50, difference_to={"solo": Difference(nan, nan, nan, 0, 50)})
     assert markdown_line(render_markdown([row]), "down", "–") == ["down", "–", "–", "0", "50"]
     assert "down" in terminal([row])
     assert json.loads(to_json([row]))[0]["difference_to"]["solo"]["low"] is None

@@ -168,7 +168,14 @@ def test_a_long_answer_loses_its_middle_with_a_mark() -> None:
     assert len(short) < 500
     assert shared(_turn(text, tokens=1000), "full", 1000) == text
     assert shared(_turn(text, tokens=1000), "full", None) == text
-    assert cut("abcdef", 1, 2.0).startswith("a\n")
+    assert cut("x" * 100, 10, 4.0).startswith("x" * 20 + "\n[…")
+    assert cut("abcdef", 1, 2.0) == "abcdef", "a mark is longer than what it would save"
+
+
+def test_the_result_is_cut_out_where_it_was_read_and_nothing_else() -> None:
+    assert without_result("The answer is 4. We have 14 apples.") == "The answer is …. We have 14 apples."
+    assert without_result("2 + 2 = 4, so \\boxed{4} as 4 says") == "2 + 2 = 4, so \\boxed{…} as 4 says"
+    assert without_result("No idea at all") == "No idea at all"
 
 
 @pytest.mark.parametrize(
@@ -179,6 +186,7 @@ def test_a_long_answer_loses_its_middle_with_a_mark() -> None:
         ({"order": "random"}, "order is 'random'"),
         ({"budget": 0}, "budget is 0"),
         ({"agents": []}, "has no agents"),
+        ({"agents": "a"}, r"agents is 'a'; give a list, \[a\]"),
     ],
 )
 def test_an_option_that_is_wrong_is_named(options: dict[str, Any], why: str) -> None:

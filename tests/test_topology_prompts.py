@@ -111,7 +111,7 @@ def test_a_doubled_brace_stands_for_a_brace_in_the_prompt() -> None:
 
 def test_built_in_topologies_are_found_by_name() -> None:
     assert [find(known.name) for known in BUILT_IN] == list(BUILT_IN)
-    with pytest.raises(ValueError, match=r"'hnit': not one of solo, hint, critic.*path/to/file\.py:function"):
+    with pytest.raises(ValueError, match=r"'hnit': not one of solo, cot, reflect.*path/to/file\.py:function"):
         find("hnit")
 
 

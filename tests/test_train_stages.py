@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ if __name__ == "__main__":
 from pilotfish import Journal, evaluate
 from pilotfish.engine.transformers import TransformersEngine
 from pilotfish.recipe import Recipe, RecipeError, load_recipe, parse_recipe
-from pilotfish.run import Run
+from pilotfish.run import Run, RunError
 from pilotfish.train.main import train
 from tiny import save_tiny
 
@@ -156,6 +157,44 @@ def test_a_stage_that_is_null_is_left_out(recipe: Recipe, tmp_path: Path) -> Non
     short = load_recipe(tmp_path / "recipe.yaml", settings)
     run = train(short, tmp_path / "run")
     assert [stage.folder.name for stage in run.stages()] == ["form", "mlpo"]
+
+
+def test_a_stage_that_is_trained_again_is_asked_again_and_what_followed_the_old_one_is_refused(
+    recipe: Recipe, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(whole[0].folder, tmp_path / "run", symlinks=True)
+    shutil.rmtree(folder / "stages" / "mlpo")
+    monkeypatch.setattr(TransformersEngine, "complete", TransformersEngine.complete)
+    calls = count_calls()
+    with pytest.raises(RunError, match=r"mlpo\+: began from mlpo#3, and now follows mlpo#5; remove this folder"):
+        train(recipe, folder)
+    assert len(calls) > 2 * 4, "the stage's rows, and the answers that its weights shape"
+
+
+def test_a_run_that_was_moved_goes_on(recipe: Recipe, whole: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0].folder, tmp_path / "moved", symlinks=True)
+    shutil.rmtree(folder / "stages" / "mlpo+")
+    run = train(recipe, folder)
+    assert run.stages()[-1].recipe.team["leader"].model == str(folder / "stages" / "mlpo" / "best")
+
+
+def test_a_stage_that_is_added_is_part_of_the_run(recipe: Recipe, whole: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0].folder, tmp_path / "run", symlinks=True)
+    more = recipe.model_copy(update={"stages": {**recipe.stages, "more": recipe.stages["mlpo"]}})
+    train(more, folder)
+    train(load_recipe(folder), folder)
+    assert Run(folder).stages()[-1].folder.name == "more"
+    assert (folder / "best").resolve().parent.name == "more"
+
+
+def test_settings_that_changed_are_refused_before_any_stage_goes_on(recipe: Recipe, whole: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0].folder, tmp_path / "run", symlinks=True)
+    (tmp_path / "recipe.yaml").write_text(recipe.dump())
+    changed = load_recipe(tmp_path / "recipe.yaml", {"stages.mlpo+.learning_rate": "0.5"})
+    first = {"first": recipe.stages["form"], **changed.stages}
+    with pytest.raises(RunError, match=r"mlpo\+: holds a run of another recipe \(train.learning_rate differ\)"):
+        train(changed.model_copy(update={"stages": first}), folder)
+    assert not (folder / "stages" / "first").exists()
 
 
 def test_every_stage_is_an_arm_of_the_evaluation(recipe: Recipe, whole: Any) -> None:

@@ -22,7 +22,7 @@ THOUGHT = "<think>2 + 2 is 4</think>"
         ("<think>an <answer> tag will follow</think><answer>4</answer>", None),
         (f"{THOUGHT} It is 4.", "no <answer> tag"),
         ("", "no <answer> tag"),
-        (f"<answer>4</answer>{THOUGHT}", "no <answer> tag"),
+        (f"<answer>4</answer>{THOUGHT}", "<answer> stands before </think>"),
         (f"{THOUGHT}<answer>4</answer><answer>5</answer>", "more than one <answer> tag"),
         (f"{THOUGHT}<answer>4", "the <answer> tag is not closed"),
         (f"{THOUGHT}<answer>4</answer></answer>", "the tags do not pair"),

@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from pilotfish.member import LoraConfig as LoraConfig
+from pilotfish.member import MemberConfig as MemberConfig
+from pilotfish.member import Model
 from pilotfish.source import TaskSource
-from pilotfish.team import Member, Price, Sampling
+from pilotfish.team import Member
 from pilotfish.topology import Topology, find
 from pilotfish.train.profile import BacktrackConfig, CollectStage, SftConfig, TrainConfig
 
@@ -37,79 +40,6 @@ METHODS: dict[str, type[Stage]] = {
 
 class RecipeError(Exception):
     """A recipe that cannot be run. Names the field, the value and the way out."""
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
-
-
-class LoraConfig(Model):
-    """A low-rank adapter in place of full weights."""
-
-    rank: int = Field(default=16, ge=1)
-    """Columns of each of the two factors."""
-    alpha: int = Field(default=32, ge=1)
-    """The product of the factors is scaled by alpha / rank."""
-    layers: int | None = Field(default=None, ge=1)
-    """Adapt only the last so many layers: the backward pass then ends there. All layers by default."""
-    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
-    """Names of the modules that get an adapter."""
-
-
-class MemberConfig(Model):
-    """A seat: which model, behind which engine."""
-
-    model: str = Field(min_length=1)
-    """A Hugging Face name or folder, a `.gguf` file, `smollm2` (the embedded one), or the name an API knows."""
-    engine: Literal["transformers", "openai"] = "transformers"
-    """`transformers` runs in process; `openai` is any OpenAI-compatible server."""
-    train: Literal["full", "lora"] | LoraConfig | None = None
-    """Makes this member the trainee: `full`, `lora`, or a LoRA's settings. Exactly one member has it."""
-    revision: str | None = None
-    """The model's revision, on the hub or as declared for an API; part of the name under which answers are kept."""
-    sampling: Sampling = Sampling(temperature=0.0)
-    """How it is asked; greedy unless `temperature` is given. A trainee is sampled at `train.temperature` to learn."""
-    price: Price = Price()
-    """Money per million tokens."""
-    base_url: str | None = None
-    """Of an `openai` engine: the address that ends in `/v1`."""
-    key_env: str | None = None
-    """Name of the environment variable that holds the API key."""
-    timeout_s: float = Field(default=600.0, gt=0)
-    """Seconds one call may take, without the wait for its turn."""
-    retries: int = Field(default=6, ge=0)
-    """How often a call that did not answer is made again."""
-    concurrency: int = Field(default=64, ge=1)
-    """Most calls in flight at an `openai` engine."""
-    extra: dict[str, Any] = Field(default_factory=dict)
-    """Further fields for the body of each request."""
-    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    """In process: bfloat16 where the processor has it."""
-    device: str = "auto"
-    """In process: `cuda`, `cuda:1`, `cpu`."""
-    memory: float = Field(default=0.3, gt=0, lt=1)
-    """In process on a GPU: the share of what is free that its cache takes when it starts; less for teams of many."""
-    trust_remote_code: bool = False
-    """Run code that the model's repository ships. Only for repositories you have read."""
-
-    @field_validator("sampling", mode="before")
-    @classmethod
-    def _greedy(cls, value: Any) -> Any:
-        return {"temperature": 0.0, **value} if isinstance(value, Mapping) else value
-
-    @model_validator(mode="after")
-    def _engine_fits(self) -> MemberConfig:
-        if self.engine == "openai" and not self.base_url:
-            raise ValueError("engine openai: base_url is missing; give the address that ends in /v1")
-        if self.base_url and not self.base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url {self.base_url!r} is no address; it begins with http:// or https://")
-        if self.engine == "openai" and self.train:
-            raise ValueError("engine openai: a model behind an API cannot be trained; use engine transformers")
-        return self
-
-    @property
-    def lora(self) -> LoraConfig | None:
-        return LoraConfig() if self.train == "lora" else self.train if isinstance(self.train, LoraConfig) else None
 
 
 def _sources(value: Any, key: str = "source") -> Any:
@@ -184,6 +114,14 @@ class EvaluateConfig(Model):
     controls: tuple[Literal["empty", "constant", "shuffled", "trainee"], ...] = ()
     """What tells a hint from a habit: an `empty` hint, the best `constant` hint, another task's hint (`shuffled`); and
     the `trainee` alone, without its team."""
+    samples: int = Field(default=1, ge=1)
+    """Episodes a task, with answers of their own where members are sampled: for Pass@1 over samples, pass@k and
+    majority@k."""
+    models: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
+    """Further teams to play the whole comparison with: by name, changes of members (`{small: {actor: {model: …}}}`)."""
+    seeds: tuple[Path, ...] = ()
+    """Folders of runs of this recipe with other seeds, already evaluated: differences are then also told over training
+    seeds and tasks together."""
     constants: int = Field(default=16, ge=1)
     """How many different words of the trained team the `constant` control tries, on the holdout."""
     concurrency: int = Field(default=512, ge=1)
@@ -195,6 +133,13 @@ class EvaluateConfig(Model):
         titles = [source.title for source in value]
         if twice := next((title for title in titles if titles.count(title) > 1), None):
             raise ValueError(f"two are called {twice!r}; give one of them a label")
+        return value
+
+    @field_validator("models")
+    @classmethod
+    def _named(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if bad := next((name for name in value if not re.fullmatch(r"\w[\w. +-]*", name)), None):
+            raise ValueError(f"one is called {bad!r}; use letters, digits, blanks, `-`, `+`, `.` and `_`")
         return value
 
     @field_validator("benchmarks", "against", mode="before")
@@ -220,11 +165,13 @@ class Recipe(Model):
     """How the trainee learns: `method: grpo` (the default), `sft` or `backtrack`."""
     collect: CollectConfig = CollectConfig()
     """The stored answers that `prefix: stored` trains on."""
-    stages: dict[str, Stage | None] = {}
+    stages: dict[str, Stage | None] = Field(default_factory=dict)
     """Several trainings in a row, by name, in place of `train`; each starts from the weights of the one before. A
     stage that is null is left out."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """What is measured, and against what."""
+    max_cost: float | None = Field(default=None, gt=0)
+    """Most money that the run may spend, by the members' prices: then no further call is made. Raise it to go on."""
 
     @field_validator("topology", mode="before")
     @classmethod
@@ -243,6 +190,8 @@ class Recipe(Model):
             return value
         if bad := next((name for name in value if not re.fullmatch(r"\w[\w+-]*", str(name))), None):
             raise ValueError(f"a stage is called {bad!r}; use letters, digits, `-`, `+` and `_`")
+        if "untrained" in value:
+            raise ValueError("a stage is called 'untrained', as are the weights before training in every table")
         return {name: _named(name, stage) for name, stage in value.items()}
 
     @model_validator(mode="after")
@@ -259,7 +208,33 @@ class Recipe(Model):
         for config in (self.train, *self.stages.values()):
             if isinstance(config, TrainConfig) and (config.sets or 1) > self.collect.sets:
                 raise ValueError(f"sets is {config.sets}, and collect.sets {self.collect.sets}; collect as many")
+        prices = [member.price for team in self.teams().values() for member in team.team.values()]
+        if self.max_cost and not any(price.input or price.output for price in prices):
+            raise ValueError(f"max_cost is {self.max_cost:g}, and nobody has a price; give `price` to who is paid for")
         return self
+
+    def teams(self) -> dict[str, Recipe]:
+        """The recipe with each team that is measured: its own under the empty name, then those of `evaluate.models`.
+
+        Raises:
+            ValueError: a change of nobody in the team, or one that its member cannot take.
+        """
+        named = {name: self._with(name, changes) for name, changes in self.evaluate.models.items()}
+        return {"": self, **{name: self.model_copy(update={"team": team}) for name, team in named.items()}}
+
+    def _with(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> dict[str, MemberConfig]:
+        team = dict(self.team)
+        for member, fields in changes.items():
+            place = f"evaluate.models.{name}.{member}"
+            if member not in team:
+                raise ValueError(f"{place}: nobody of that name in the team; there are: {', '.join(team)}")
+            if "train" in fields:
+                raise ValueError(f"{place}: train cannot change with the model; leave it out")
+            try:
+                team[member] = team[member].changed(fields)
+            except ValidationError as error:
+                raise ValueError("; ".join(f"{place}.{line}" for line in _complaints(error))) from error
+        return team
 
     def at(self, stage: str, weights: Path | None) -> Recipe:
         """The recipe of one stage: its training, and the trainee's weights as the stage before left them.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from pilotfish.episode import Journal
 from pilotfish.overlap import listed
 from pilotfish.recipe import Recipe, load_recipe
 from pilotfish.topology.find import digest
+
+VERSIONS = 1_000_000
+"""Versions of the trainee's weights that one stage may count."""
 
 
 class RunError(Exception):
@@ -55,33 +58,87 @@ class Run:
             if recipe is None:
                 raise RunError(f"{self.folder}: no run there (no recipe.yaml); start one with `pilotfish train RECIPE`")
             self.folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(recipe.dump())
+            self._record(recipe)
             return recipe
         recorded = load_recipe(file)
-        if recipe is not None and _training(recorded) != _training(recipe):
-            fields = ", ".join(_differences(_training(recorded), _training(recipe)))
+        if recipe is None:
+            return recorded
+        stage = self.root is not self
+        if found := _differences(_training(recorded, stage), _training(recipe, stage)):
+            way_out = "remove this folder to train the stage again" if stage else "remove this one"
             raise RunError(
-                f"{self.folder}: holds a run of another recipe ({fields} differ); choose another folder with --run, or "
-                "remove this one"
+                f"{self.folder}: holds a run of another recipe ({', '.join(found)} differ); choose another folder with "
+                f"--run, or {way_out}"
             )
-        return recipe or recorded
+        if not stage and recorded.stages != recipe.stages:
+            self._record(recorded.model_copy(update={"stages": recipe.stages}))
+        return recipe
+
+    def _record(self, recipe: Recipe) -> None:
+        """Write the recipe, whole or not at all."""
+        partial = self.folder / "recipe.yaml.part"
+        partial.write_text(recipe.dump())
+        os.replace(partial, self.folder / "recipe.yaml")
 
     @property
     def place(self) -> str:
         """Begins the scopes of a stage's calls: stages share a journal, and count their weights' versions anew."""
-        return "" if self.root is self else f"{self.folder.name}/"
+        return f"{self.stamp}/" if self.stamp else ""
+
+    @property
+    def stamp(self) -> str:
+        """Names this training of a stage: one that is removed and trained again has another stamp. Empty for a run."""
+        return f"{self.folder.name}#{self._number}" if self.root is not self else ""
+
+    @property
+    def _number(self) -> int:
+        return int(self.state("stage").get("number", 0))
 
     def version(self, updates: int) -> int:
         """Version of the trainee's weights after so many optimizer updates of this run or stage.
 
         Stages count from millions of their own: a call is never answered with the words of another stage.
         """
-        stages = list(self.root.recipe.stages)
-        return updates + (1_000_000 * (1 + stages.index(self.folder.name)) if self.root is not self else 0)
+        return updates + VERSIONS * self._number
 
-    def stage(self, name: str, recipe: Recipe) -> Run:
-        """A stage of this run."""
-        return Run(self.folder / "stages" / name, recipe, parent=self)
+    def stage(self, name: str, recipe: Recipe, begun_from: str) -> Run:
+        """A stage of this run, begun or gone on with.
+
+        Args:
+            name: in the recipe's `stages`.
+            recipe: of the stage, with the trainee's weights as they are now.
+            begun_from: stamp of the stage that left these weights; empty for the trainee's own.
+
+        Raises:
+            RunError: it has begun with other settings, or from other weights.
+        """
+        stage = Run(self.folder / "stages" / name, recipe, parent=self)
+        before = stage.state("stage")
+        if not before:
+            count = int(self.state("stages").get("count", 0)) + 1
+            self.keep("stages", {"count": count})
+            stage.keep("stage", {"number": count, "begun_from": begun_from})
+        elif before["begun_from"] != begun_from:
+            was, now = (one or "the trainee's own weights" for one in (before["begun_from"], begun_from))
+            raise RunError(
+                f"{stage.folder}: began from {was}, and now follows {now}; remove this folder to train the stage again"
+            )
+        if load_recipe(stage.folder) != recipe:
+            stage._record(recipe)  # the run may have moved, and with it the weights that it starts from
+        return stage
+
+    def check_stages(self, recipes: Mapping[str, Recipe]) -> None:
+        """Make sure that stages that have begun have the settings they began with, before any of them goes on.
+
+        Args:
+            recipes: of this run's stages, by name.
+
+        Raises:
+            RunError: names the first that has others.
+        """
+        for name, recipe in recipes.items():
+            if (self.folder / "stages" / name / "recipe.yaml").exists():
+                Run(self.folder / "stages" / name, recipe, parent=self)
 
     def stages(self) -> list[Run]:
         """The stages that have begun, in the recipe's order."""
@@ -198,11 +255,13 @@ def _row(line: str) -> dict[str, Any] | None:
         return None
 
 
-def _training(recipe: Recipe) -> dict[str, Any]:
-    """What may not change within a run: the evaluation may, and the filter before it has begun; each stage looks after
-    its own."""
+def _training(recipe: Recipe, stage: bool) -> dict[str, Any]:
+    """What may not change within a run: the evaluation and `max_cost` may, and the filter before it has begun; each
+    stage looks after its own, and where it finds the weights that it starts from."""
     free = {"drop_right", "drop_wrong", "concurrency", "answers"}
-    return recipe.model_dump(mode="json", exclude={"evaluate": True, "name": True, "stages": True, "collect": free})
+    whole = dict.fromkeys(("evaluate", "name", "stages", "max_cost"), True)
+    member = {recipe.trainee or "": {"model", "revision"}} if stage else {}
+    return recipe.model_dump(mode="json", exclude={**whole, "collect": free, "team": member})
 
 
 def _differences(left: Any, right: Any, place: str = "") -> list[str]:

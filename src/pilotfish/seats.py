@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from pilotfish.engine.base import Engine
 from pilotfish.engine.lease import Device, Leased
+from pilotfish.engine.meter import Meter, Metered
 from pilotfish.engine.openai import OpenAIEngine
-from pilotfish.recipe import MemberConfig, Recipe
+from pilotfish.engine.vllm import VllmEngine, VllmServer
+from pilotfish.episode import Journal
+from pilotfish.member import MemberConfig
+from pilotfish.recipe import Recipe
+from pilotfish.spending import spent
+from pilotfish.team import Price
+
+TRAINED = object()
+"""Marks the engines of trained weights: no deployment of a recipe."""
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -22,12 +31,22 @@ if TYPE_CHECKING:
 
 
 class Seats:
-    """Engines by member. Loads on first use; `close` ends them all."""
+    """Engines by member. Loads on first use; `close` ends them all.
 
-    def __init__(self, recipe: Recipe) -> None:
+    Args:
+        recipe: whose team is seated.
+        journal: of the run, which says what is spent; needed where the recipe has a `max_cost`. Logs of servers are
+            written beside it.
+    """
+
+    def __init__(self, recipe: Recipe, journal: Journal | None = None) -> None:
         self.recipe = recipe
         self._engines: dict[tuple[Any, ...], Engine] = {}
+        self._metered: dict[tuple[int, Price], Metered] = {}
+        self._meter = Meter(recipe.max_cost, spent(recipe, journal)) if recipe.max_cost and journal else None
         self._devices: dict[str, Device] = {}
+        self._servers: dict[tuple[Any, ...], VllmServer] = {}
+        self._logs = journal.folder.parent / "logs" if journal else Path("logs")
         self._trainee: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None
 
     def move_to(self, recipe: Recipe) -> None:
@@ -43,11 +62,19 @@ class Seats:
         member = self.recipe.team[name]
         key = _deployment(member)
         if key not in self._engines:
-            self._engines[key] = self._api(member) if member.engine == "openai" else self._in_process(member)
-        return self._engines[key]
+            self._engines[key] = self._made(name, member)
+        return self._behind_meter(member, self._engines[key])
 
     def trainee(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        """The trainee's weights to train: float32 where all of them are trained."""
+        """The trainee's weights to train: float32 where all of them are trained. Servers of the run's own are started
+        first: each takes a share of a whole GPU, and what is in process takes a share of what is left."""
+        for name, member in self.recipe.team.items():
+            if member.engine == "vllm":
+                self.engine(name)
+                self._servers[member.server].start()
+        return self._weights()
+
+    def _weights(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         if self._trainee is None:
             member = self.recipe.team[self.recipe.trainee or ""]
             dtype = "float32" if member.train == "full" else member.dtype
@@ -57,44 +84,60 @@ class Seats:
     def trained(self, best: Path, version: int) -> Engine:
         """The trainee's engine with trained weights: an adapter's folder, or a whole model's."""
         member = self.recipe.team[self.recipe.trainee or ""]
-        key = ("trained", str(best), version)
+        key = (TRAINED, str(best), version)
         if key not in self._engines:
             self._engines[key] = self._leased(member, _trained(member, best, version))
-        return self._engines[key]
+        return self._behind_meter(member, self._engines[key])
 
     def leased(self, policy: PolicyEngine) -> Engine:
         """The policy, taking turns with the frozen members on its device."""
-        return self._leased(self.recipe.team[self.recipe.trainee or ""], policy)
+        member = self.recipe.team[self.recipe.trainee or ""]
+        return self._behind_meter(member, self._leased(member, policy))
+
+    async def release(self) -> None:
+        """Close the engines of deployments that the recipe does not seat."""
+        seated = {_deployment(member) for member in self.recipe.team.values()}
+        self._metered.clear()
+        for key in [key for key in self._engines if key not in seated and key[0] != TRAINED]:
+            await self._engines.pop(key).close()
 
     async def close(self) -> None:
         for engine in self._engines.values():
             await engine.close()
 
+    def _behind_meter(self, member: MemberConfig, engine: Engine) -> Engine:
+        """Who has no price may go on when all is spent."""
+        if self._meter is None or not (member.price.input or member.price.output):
+            return engine
+        in_process = member.engine == "transformers"
+        places = None if in_process else member.concurrency * max(1, len(member.addresses))
+        # The engine is held by its wrapper, so its id stays its own.
+        return self._metered.setdefault((id(engine), member.price), Metered(engine, self._meter, member.price, places))
+
     def _leased(self, member: MemberConfig, engine: Engine) -> Engine:
         return Leased(engine, self._devices.setdefault(member.device, Device()))
 
-    def _api(self, member: MemberConfig) -> Engine:
-        assert member.base_url is not None
-        return OpenAIEngine(
-            model=member.model,
-            base_url=member.base_url,
-            key_env=member.key_env,
-            revision=member.revision,
-            timeout_s=member.timeout_s,
-            retries=member.retries,
-            concurrency=member.concurrency,
-            extra=member.extra,
-        )
+    def _made(self, name: str, member: MemberConfig) -> Engine:
+        if member.engine == "transformers":
+            return self._in_process(member)
+        return self._vllm(name, member) if member.engine == "vllm" else _api(member, member.addresses)
+
+    def _vllm(self, name: str, member: MemberConfig) -> Engine:
+        if member.server not in self._servers:
+            self._servers[member.server] = VllmServer(name, member, self._logs / f"{name}.log")
+        server = self._servers[member.server]
+        return VllmEngine(server, _api(member, (server.base_url,)))
 
     def _in_process(self, member: MemberConfig) -> Engine:
         from pilotfish.engine.transformers import TransformersEngine
         from pilotfish.engine.weights import shared_copy
 
         trainee = self.recipe.team.get(self.recipe.trainee or "")
-        seated = [other for other in self.recipe.team.values() if _deployment(other) == _deployment(member)]
+        teams = self.recipe.teams().values()
+        seated = [o for team in teams for o in team.team.values() if _deployment(o) == _deployment(member)]
         nucleus = any(other.sampling.top_p < 1 for other in seated)
         if trainee is not None and trainee.lora and _deployment(trainee) == _deployment(member):
-            model, tokenizer = self.trainee()
+            model, tokenizer = self._weights()
             return self._leased(
                 member, TransformersEngine(shared_copy(model), tokenizer, nucleus=nucleus, memory=member.memory)
             )
@@ -103,11 +146,31 @@ class Seats:
         )
 
 
+def _api(member: MemberConfig, addresses: tuple[str, ...]) -> OpenAIEngine:
+    return OpenAIEngine(
+        model=member.model,
+        base_url=addresses,
+        key_env=member.key_env,
+        revision=member.revision,
+        form=member.form,
+        timeout_s=member.timeout_s,
+        retries=member.retries,
+        concurrency=member.concurrency,
+        requests_per_minute=member.requests_per_minute,
+        tokens_per_minute=member.tokens_per_minute,
+        hedge_after_s=member.hedge_after_s,
+        extra=member.extra,
+    )
+
+
 def _deployment(member: MemberConfig) -> tuple[Any, ...]:
     """Members of one deployment share one engine."""
-    if member.engine == "openai":
-        place = (member.base_url, member.key_env, member.timeout_s, member.retries, member.concurrency)
-        return (member.model, member.revision, *place, json.dumps(member.extra, sort_keys=True))
+    if member.engine != "transformers":
+        server = member.server if member.engine == "vllm" else ()
+        place = (*server, member.addresses, member.key_env, member.timeout_s, member.retries, member.concurrency)
+        pace = (member.requests_per_minute, member.tokens_per_minute, member.hedge_after_s)
+        asked = (member.form, json.dumps(member.extra, sort_keys=True))
+        return (member.model, member.revision, *place, *pace, *asked)
     return (member.model, member.revision, member.dtype, member.device)
 
 

@@ -29,8 +29,8 @@ class Workshop:
 
     def __init__(self, recipe: Recipe, run: Run) -> None:
         self.background = Background()
-        self.seats = Seats(recipe)
         self.journal = run.journal()
+        self.seats = Seats(recipe, self.journal)
         self.kept = Journal(cache_folder() / "answers", shared=True)
         self.pool = VerifierPool()
 

@@ -1,4 +1,4 @@
-"""The command line: `pilotfish train | collect | eval | verify | estimate | doctor | tasks`.
+"""The command line: `pilotfish train | collect | eval | report | export | verify | estimate | doctor | tasks`.
 
 One file a command; docs/cli.md has one screen for each. What a command needs beyond typer and rich is imported when it
 runs, so that `pilotfish --help` and `pilotfish verify` start without torch.
@@ -19,6 +19,8 @@ from pilotfish.cli.console import say_error
 from pilotfish.cli.doctor import doctor
 from pilotfish.cli.estimate import estimate
 from pilotfish.cli.eval import evaluate
+from pilotfish.cli.export import export
+from pilotfish.cli.report import report
 from pilotfish.cli.tasks import tasks
 from pilotfish.cli.train import train
 from pilotfish.cli.verify import verify
@@ -36,6 +38,8 @@ app = typer.Typer(
 app.command("train")(train)
 app.command("collect")(collect)
 app.command("eval")(evaluate)
+app.command("report")(report)
+app.command("export")(export)
 app.command("verify")(verify)
 app.command("estimate")(estimate)
 app.command("doctor")(doctor)

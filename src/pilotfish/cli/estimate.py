@@ -55,8 +55,7 @@ def estimate(
 
 def calls_table(found: Estimate, recipe: Recipe) -> Table:
     """Calls, tokens and money by stage and member, and in all."""
-    prices = {name: member.price for name, member in recipe.team.items()}
-    priced = any(price.input or price.output for price in prices.values())
+    priced = any(_paid(line) for line in found.lines)
     title = f"{found.steps} training steps" if found.steps else "no training by episodes"
     table = _table(f"Calls and tokens ({title})", "stage", "member", names=2)
     for head in ("calls", "tokens in", "tokens out", *(("cost", "at most") if priced else ("at most",))):
@@ -64,16 +63,16 @@ def calls_table(found: Estimate, recipe: Recipe) -> Table:
     stage = ""
     for line in found.lines:
         shown = Text(line.stage if line.stage != stage else "")
-        table.add_row(shown, line.member, *_figures(line.likely), *_bounds(line, recipe, priced))
+        table.add_row(shown, line.member, *_figures(line.likely), *_bounds([line], priced))
         stage = line.stage
     table.add_section()
     for name in recipe.team:
         lines = [line for line in found.lines if line.member == name]
         if lines:
             total = _sum(lines)
-            table.add_row("in all", name, *_figures(total.likely), *_bounds(total, recipe, priced))
+            table.add_row("in all", name, *_figures(total.likely), *_bounds(lines, priced))
     if priced:
-        sums = [sum(line.cost(prices[line.member])[place] for line in found.lines) for place in (0, 1)]
+        sums = [sum(line.cost()[place] for line in found.lines) for place in (0, 1)]
         table.add_row("in all", "everyone", "", "", "", *(f"{value:,.2f}" for value in sums), style="bold")
     return table
 
@@ -132,15 +131,17 @@ def _figures(tally: Tally) -> tuple[str, str, str]:
     return f"{tally.calls:,.0f}", _short(tally.prompt), _short(tally.completion)
 
 
-def _bounds(line: Line, recipe: Recipe, priced: bool) -> tuple[str, ...]:
+def _bounds(lines: list[Line], priced: bool) -> tuple[str, ...]:
     """Money, likely and at most; without prices, tokens out at most."""
     if not priced:
-        return (_short(line.most.completion),)
-    price = recipe.team[line.member].price
-    if not (price.input or price.output):
+        return (_short(_sum(lines).most.completion),)
+    if not any(map(_paid, lines)):
         return "–", "–"
-    likely, most = line.cost(price)
-    return f"{likely:,.2f}", f"{most:,.2f}"
+    return tuple(f"{sum(line.cost()[place] for line in lines):,.2f}" for place in (0, 1))
+
+
+def _paid(line: Line) -> bool:
+    return bool(line.price.input or line.price.output)
 
 
 def _short(value: float) -> str:

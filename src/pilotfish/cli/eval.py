@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ from pilotfish.cli.errors import one_line
 from pilotfish.cli.options import RunFolder, Setting, Traceback, open_recipe
 
 if TYPE_CHECKING:
+    from pilotfish.evaluate.bench import Result
     from pilotfish.run import Run
 
 
@@ -32,38 +35,50 @@ def evaluate(
 
         quieten()
         from pilotfish.evaluate.bench import evaluate as play_all
+        from pilotfish.evaluate.page import page_rich
         from pilotfish.evaluate.record import names
-        from pilotfish.evaluate.rounds_table import rounds_rich
-        from pilotfish.evaluate.table import render_rich
         from pilotfish.run import Run
 
+        measured = recipe.evaluate
         with (
             Run(folder, recipe) as opened,
-            Evaluation(err(), [b.title for b in recipe.evaluate.benchmarks]) as progress,
+            Evaluation(err(), [b.title for b in measured.benchmarks], measured.samples) as progress,
         ):
             if recipe.trainee and not opened.best.exists():
                 progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
             results = play_all(recipe, opened, progress=progress.told)
         for result in results:
-            out().print(f"\n{result.benchmark}", style="bold")
-            out().print(render_rich(result.rows))
-            for arm, cells in result.rounds.items():
-                out().print(f"\n{result.benchmark}: {arm}", style="bold", markup=False)
-                out().print(rounds_rich(cells))
-        written = [*names(results), *_plot(opened)]
+            out().print(page_rich(result))
+        written = [*names(results), *_plots(opened, results)]
         out().print(f"in {folder}: {', '.join(written)}", soft_wrap=True)
 
 
-def _plot(run: Run) -> list[str]:
-    """Draw the training's curves where there are any."""
-    if not run.metrics.exists():
+def _plots(run: Run, results: Sequence[Result]) -> list[str]:
+    """Draw the training's curves where there are any, and accuracy over budget where a method has several."""
+    try:
+        return [*_training(run), *_budgets(run, results)]
+    except ModuleNotFoundError as error:
+        say_error(f"no pictures: {error}")
         return []
+
+
+def _training(run: Run) -> Iterator[str]:
     from pilotfish.evaluate.plot import plot_training
 
-    try:
+    if not run.metrics.exists():
+        return
+    with suppress(ValueError):  # a run that was stopped before its first step has nothing to draw
         plot_training(run.metrics, run.folder / "training.png")
-    except ModuleNotFoundError as error:
-        say_error(f"no picture of the training: {error}")
-    except ValueError:  # a run that was stopped before its first step has nothing to draw
-        return []
-    return ["training.png"] if (run.folder / "training.png").exists() else []
+        yield "training.png"
+
+
+def _budgets(run: Run, results: Sequence[Result]) -> Iterator[str]:
+    from pilotfish.evaluate.budget_table import is_curve
+    from pilotfish.evaluate.plot import plot_budget
+    from pilotfish.evaluate.record import file_name
+
+    for result in results:
+        if is_curve(result.budgets):
+            name = file_name(f"{result.benchmark}-budget", "png")
+            plot_budget(result.budgets, run.folder / name)
+            yield name

@@ -165,11 +165,13 @@ class Evaluation(_Live):
     Args:
         console: where to write.
         benchmarks: names, in the order in which they are played; each arm is played once on each.
+        samples: episodes a task.
     """
 
-    def __init__(self, console: Console, benchmarks: Sequence[str]) -> None:
+    def __init__(self, console: Console, benchmarks: Sequence[str], samples: int = 1) -> None:
         super().__init__(console)
         self.benchmarks = list(benchmarks)
+        self.samples = samples
         self._played: dict[str, int] = {}
         self._bar: TaskID | None = self.bars.add_task("loading", total=None, figures="")
         self._first: tuple[int, float] | None = None
@@ -187,10 +189,11 @@ class Evaluation(_Live):
         if done == of:
             self._ended(stage, name, of)
 
-    def _ended(self, stage: str, name: str, tasks: int) -> None:
+    def _ended(self, stage: str, name: str, episodes: int) -> None:
         if self._bar is not None:
             self.bars.remove_task(self._bar)
-        self.note(f"{name}: {tasks} tasks")
+        times = f" x {self.samples} samples" if self.samples > 1 else ""
+        self.note(f"{name}: {episodes // self.samples} tasks{times}")
         self._played[stage] = self._played.get(stage, 0) + 1
         self._bar = self._first = None
 

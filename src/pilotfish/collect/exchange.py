@@ -80,7 +80,7 @@ def export(run: Run, file: Path) -> int:
         RecipeError: nothing was collected, or a name that ends otherwise.
     """
     store = Store(run.folder)
-    if store.manifest is None:
+    if store.manifest is None or not (store.manifest.rounds or _whole(store)):
         raise RecipeError(f"{run.folder}: no answers are collected there; run `pilotfish collect RECIPE` first")
     return files.write(file, (ROW.dump_python(row, mode="json") for row in rows(run, store)), COLUMNS)
 
@@ -88,8 +88,7 @@ def export(run: Run, file: Path) -> int:
 def rows(run: Run, store: Store) -> Iterator[Row]:
     """What was collected in a run, task by task."""
     assert store.manifest is not None
-    leader = store.manifest.leaders[store.shaped] if store.shaped else None
-    leader = leader if leader and leader.rounds else None
+    leader = _whole(store)
     prefix = Prefix(run.recipe.topology.load(), leader.rounds if leader else (0,), leader, run.recipe.seed)
     journal = run.journal(writable=False)
     try:
@@ -102,6 +101,12 @@ def rows(run: Run, store: Store) -> Iterator[Row]:
         journal.close()
 
 
+def _whole(store: Store) -> Leader | None:
+    """The last leader under whom rounds are whole."""
+    led = store.manifest.leaders.values() if store.manifest else ()
+    return next((leader for leader in reversed(list(led)) if leader.rounds), None)
+
+
 def _of(episode: Episode, store: Store, set: int, leader: Leader | None) -> Iterator[Row]:
     copies: dict[tuple[int, str], int] = {}
     agents: dict[int, int] = {}
@@ -112,7 +117,7 @@ def _of(episode: Episode, store: Store, set: int, leader: Leader | None) -> Iter
             yield _row(episode.task, set, round, copy, turn, store, None, leader)
             continue
         at = agents[round] = agents.get(round, -1) + 1
-        line = store.line(episode.task, set, round)
+        line = store.line(episode.task, set, round, leader.scope if leader else None)
         reward = line.rewards[at] if line else None
         yield _row(episode.task, set, round, copy, turn, store, reward, leader if round else None)
 

@@ -91,7 +91,8 @@ class _Answers:
         """Who shaped the answers of rounds above 0."""
         trainee = self.recipe.trainee
         identity = next(row.leader for row in self.all() if row.leader)
-        return Leader(model=next(row.model for row in self.all() if row.agent == trainee), identity=identity)
+        spoke = next(row for row in self.all() if row.agent == trainee)
+        return Leader(model=spoke.model, identity=identity, sampling=spoke.sampling)
 
     def engine(self, name: str, task: str, set: int, identity: str | None) -> Engine:
         """Answers of one agent to one task in one set."""
@@ -106,6 +107,8 @@ class _Answers:
         has = sorted({row.round for row in self.all()})
         if lacking := [round for round in rounds if round not in has]:
             raise RecipeError(f"{self.file}: has rounds {_listed(has)} of answers, and {_listed(lacking)} is wanted")
+        if rounds[-1] and not any(row.leader for row in self.all()):
+            raise RecipeError(f"{self.file}: holds no words of a leader, and so no rounds above 0; import round 0 only")
         places = [(task.id, set) for task in tasks for set in range(self.recipe.collect.sets)]
         if missing := [f"{task} set {set}" for task, set in places if (task, set) not in self.rows]:
             raise RecipeError(

@@ -78,6 +78,7 @@ def collect_in(
     *,
     told: Told,
     leader: Engine | None = None,
+    leading: str = "",
     again: bool = False,
 ) -> Collected:
     """Collect in a workshop that is open: a stage of a recipe that has several.
@@ -89,12 +90,14 @@ def collect_in(
         rounds: see `collect`.
         told: called with news.
         leader: who leads in rounds above 0; the recipe's trainee when not given.
+        leading: names the trainee's weights where a stage has trained them; else its model does.
         again: also ask once more who was absent; otherwise what is finished stays as it is.
     """
     wanted = _checked(recipe, rounds)
     tasks, store = run.curriculum(told).train, Store(run.folder)
-    weights = _weights(recipe.team[recipe.trainee or ""])
-    known = store.led_by(weights) if wanted[-1] and leader is None else None
+    weights = leading or _weights(recipe.team[recipe.trainee or ""])
+    sampling = recipe.members(training=True)[recipe.trainee or ""].sampling
+    known = store.led_by(weights, sampling) if wanted[-1] and leader is None else None
     if not again and set(wanted) <= store.whole(known):
         store.begin(recipe, tasks, known)
         told("note: these answers are collected; nobody is asked again", 0, {})
@@ -105,7 +108,7 @@ def collect_in(
         if wanted == (0,):
             return _said(Collected.of(store, tasks, wanted), told)
     earlier = (leader or workshop.seats.engine(recipe.trainee or "")) if wanted[-1] else None
-    by = Leader(model=weights, identity=earlier.identity or weights) if earlier else None
+    by = Leader(model=weights, identity=earlier.identity or weights, sampling=sampling) if earlier else None
     store.begin(recipe, tasks, by)
     for warning in _greedy(recipe):
         told(f"note: {warning}", 0, {})

@@ -46,13 +46,15 @@ class Leader(BaseModel):
     """A hub name, or the folder of trained weights."""
     identity: str
     """Names these very weights."""
+    sampling: Sampling = Sampling()
+    """How it was asked."""
     rounds: tuple[int, ...] = ()
     """Rounds of answers that are whole."""
 
     @property
     def scope(self) -> str:
         """Where its words and the answers that they shaped live in the journal."""
-        return f"shaped/{digest(self.identity)[:12]}"
+        return f"shaped/{digest(self.identity, self.sampling.model_dump_json())[:12]}"
 
 
 class Manifest(BaseModel):

@@ -16,6 +16,7 @@ from pilotfish.collect.manifest import Leader
 from pilotfish.collect.store import Line, Store
 from pilotfish.engine.base import Completion, Refused
 from pilotfish.episode import Episode, Horizon, Scopes, Team, Turn, episode_id, play
+from pilotfish.episode.calls import digest
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling
@@ -138,7 +139,8 @@ class Collector:
         for task in self.tasks:
             for set in range(self.store.sets):
                 lines = self._lines(task.id, set)
-                if all(line and not line.absent for line in lines):
+                settled = self.prefix.leader is None and self.store.is_shaped(task.id, set)
+                if all(line and (settled or not line.absent) for line in lines):
                     self._count([line for line in lines if line])
                 else:
                     jobs.append((task, set))
@@ -180,11 +182,12 @@ class Collector:
         leader = self.prefix.leader.scope if self.prefix.leader and round else None
         known = self.store.line(task.id, set, round)
         absent = sum(not turn.answered for turn in turns)
-        if known and known.absent == absent:
+        said = digest([turn.text for turn in turns])
+        if known and (known.said, known.absent) == (said, absent):
             return known
         rewards = await asyncio.gather(*(self._reward(task, turn) for turn in turns))
         agents = tuple(turn.member for turn in turns)
-        line = Line(task.id, set, round, agents, tuple(rewards), absent, leader)
+        line = Line(task.id, set, round, agents, tuple(rewards), absent, leader, said)
         self.store.add(line)
         return line
 

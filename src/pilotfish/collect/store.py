@@ -22,6 +22,7 @@ from pilotfish.collect.manifest import FORMAT, Leader, Manifest, other_tasks
 from pilotfish.curriculum import curriculum
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.task import Task
+from pilotfish.team import Sampling
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.rollout import RIGHT
 
@@ -44,6 +45,8 @@ class Line:
     """How many agents did not answer."""
     leader: str | None = None
     """Scope of the leader that shaped the answers; None in round 0."""
+    said: str = ""
+    """Digest of the answers: when an absent agent has come back, others may have been asked anew."""
 
     @property
     def place(self) -> Place:
@@ -101,14 +104,20 @@ class Store:
         """Rounds of answers that are whole; of those above 0, under a leader."""
         return {*(self.manifest.rounds if self.manifest else ()), *(leader.rounds if leader else ())}
 
-    def led_by(self, model: str) -> Leader | None:
-        """The leader with these weights that was collected with, the last of several."""
+    def led_by(self, model: str, sampling: Sampling) -> Leader | None:
+        """The leader with these weights, asked in this way, that was collected with; the last of several."""
         leaders = list(self.manifest.leaders.values()) if self.manifest else []
-        return next((leader for leader in reversed(leaders) if leader.model == model), None)
+        same = (leader for leader in reversed(leaders) if (leader.model, leader.sampling) == (model, sampling))
+        return next(same, None)
 
-    def line(self, task: str, set: int, round: int) -> Line | None:
-        """What came of one round of a set."""
-        return self._lines.get((self.shaped if round else None, (task, set, round)))
+    def line(self, task: str, set: int, round: int, shaped: str | None = None) -> Line | None:
+        """What came of one round of a set; of those above 0, under a leader's scope, the last one's by default."""
+        return self._lines.get(((shaped or self.shaped) if round else None, (task, set, round)))
+
+    def is_shaped(self, task: str, set: int) -> bool:
+        """Whether a leader has read the agents' own answers of a set: they stay what they are."""
+        scopes = self.manifest.leaders if self.manifest else ()
+        return any((scope, (task, set, 1)) in self._lines for scope in scopes)
 
     def lines(self) -> list[Line]:
         """What came of all rounds and sets; of those above 0, under the last leader."""

@@ -32,6 +32,7 @@ class Device:
     def leave(self) -> None:
         self._holding -= 1
         if not self._holding:
+            self._holder = None  # a device that nobody uses keeps no engine, and so no weights, in memory
             waiting, self._waiting = self._waiting, []
             for turn in waiting:
                 if not turn.done():

@@ -1,11 +1,12 @@
-"""The `openai` engine: any server that speaks the OpenAI chat format (hosted APIs, vLLM, SGLang, llama.cpp, Ollama).
+"""The `openai` engine: any server that speaks the OpenAI format (hosted APIs, vLLM, SGLang, llama.cpp, Ollama).
 
     engine = OpenAIEngine(model="qwen-plus", base_url="https://example.com/v1", key_env="ACTOR_KEY")
     completion = await engine.complete([{"role": "user", "content": "2 + 2?"}], Sampling(temperature=0.0), seed=1)
+    completion = await engine.stream(messages, sampling, seed=1, on_text=print)
 
 What a retry can mend is retried with back-off; the rest stops at once with the server's own words. A call keeps its
-place under the concurrency cap while it waits for a retry: during an outage or a rate limit only `concurrency` calls
-use up their retries, and the others stay in line. Each event loop has its own HTTP session and its own cap.
+place under the cap while it waits for a retry: during an outage or a rate limit only that many calls use up their
+retries, and the others stay in line. Each event loop has its own HTTP session, cap and limits.
 """
 
 from __future__ import annotations
@@ -13,99 +14,111 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
-from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
-from yarl import URL
 
 from pilotfish.engine import wire
-from pilotfish.engine.base import Attempt, CallFailed, Completion, Refused
-from pilotfish.engine.retry import wait_before
+from pilotfish.engine.address import Key, address
+from pilotfish.engine.base import Completion
+from pilotfish.engine.client import Call, Client
+from pilotfish.engine.endpoints import Endpoint, Endpoints
+from pilotfish.engine.form import PATHS, Form, request_body
+from pilotfish.engine.limits import Clock, RateLimits
+from pilotfish.engine.stream import OnText
+from pilotfish.engine.tries import Sent, Try, hedged, retried
 from pilotfish.team import Messages, Sampling
-
-_CONNECT_S = 30.0
-"""Seconds to open a socket; a host that swallows packets must not use up the call's whole time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What one event loop needs: its session, and the places under the concurrency cap."""
+    """What one event loop needs: its HTTP client, the places under the cap, and the servers."""
 
-    session: aiohttp.ClientSession
+    client: Client
     places: asyncio.Semaphore
+    endpoints: Endpoints
 
 
 class OpenAIEngine:
-    """Asks an OpenAI-compatible server over HTTP.
+    """Asks OpenAI-compatible servers over HTTP.
 
     Args:
-        model: the name that the server knows the model by.
-        base_url: up to and without `/chat/completions`, for example `http://localhost:8000/v1`.
+        model: the name that the servers know the model by.
+        base_url: up to and without `/chat/completions`, for example `http://localhost:8000/v1`; or several, all of
+            which serve this deployment.
         key_env: name of the environment variable that holds the key; None for a server without keys.
         revision: what tells this deployment from another of the same name; part of `identity`.
-        timeout_s: seconds one try may take, not counting the wait for a place under the cap.
+        form: `chat`, or `completions` for one prompt without a template.
+        timeout_s: seconds one try may take, not counting the wait for a place.
         retries: tries after the first.
-        concurrency: most calls at the server at once.
+        concurrency: most calls at each server at once; fewer for as long as a server says that it is overloaded.
+        requests_per_minute: most tries a minute, at all servers together.
+        tokens_per_minute: most tokens a minute; a call counts as its prompt and `max_tokens` until its answer is there.
+        hedge_after_s: seconds after which a try gets a second beside it.
         headers: HTTP headers to add.
         extra: body fields to add or replace; a None removes the field.
         count_tokens: counts a text's tokens when the server does not; by default a quarter of its characters.
-        sleep: waits that many seconds before a retry.
+        clock: tells seconds and waits before a retry.
 
     Raises:
         Refused: `key_env` names a variable that is empty or holds what no header can carry.
-        ValueError: `base_url` is no http(s) address, or carries a key.
+        ValueError: a `base_url` is no http(s) address, or carries a key; a number out of its range.
     """
 
     def __init__(
         self,
         *,
         model: str,
-        base_url: str,
+        base_url: str | Sequence[str],
         key_env: str | None = None,
         revision: str | None = None,
+        form: Form = "chat",
         timeout_s: float = 600.0,
         retries: int = 6,
         concurrency: int = 64,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        hedge_after_s: float | None = None,
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
         count_tokens: wire.CountTokens = wire.estimate_tokens,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock | None = None,
     ) -> None:
-        if concurrency < 1 or retries < 0 or timeout_s <= 0:
-            raise ValueError(
-                f"{model}: concurrency {concurrency}, retries {retries}, timeout_s {timeout_s:g}: "
-                "give at least 1 place, 0 retries and a time limit above 0"
-            )
+        if retries < 0:
+            raise ValueError(f"{model}: retries is {retries}; give at least 0")
+        _above_0(model, concurrency=concurrency, timeout_s=timeout_s, hedge_after_s=hedge_after_s)
+        _above_0(model, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
         self.model = model
         self.revision = revision
         self.concurrency = concurrency
         self.retries = retries
         self.timeout_s = timeout_s
-        self._url = _address(base_url)
-        self._proxy = _proxy(self._url)
-        self._key = _Key(key_env)
-        self._headers = {"Content-Type": "application/json", "User-Agent": "pilotfish", **(headers or {})}
+        self.requests_per_minute = requests_per_minute
+        self.tokens_per_minute = tokens_per_minute
+        self.hedge_after_s = hedge_after_s
+        self._form = form
+        self._urls = [address(url, PATHS[form]) for url in ([base_url] if isinstance(base_url, str) else base_url)]
+        if not self._urls:
+            raise ValueError(f"{model}: base_url is an empty list; name a server")
+        self._key = Key(key_env)
+        self._headers = dict(headers or {})
         self._extra = dict(extra or {})
         self._count_tokens = count_tokens
-        self._sleep = sleep
+        self._clock = clock or Clock()
         self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
 
     def __repr__(self) -> str:
-        return f"OpenAIEngine({self.identity!r}, {str(self._url.with_query(None))!r})"
+        return f"OpenAIEngine({self.identity!r}, {', '.join(str(url.with_query(None)) for url in self._urls)!r})"
 
     @property
     def identity(self) -> str:
-        """`model@revision`, whatever the endpoint, and a hash of `extra`, which changes what is answered."""
+        """`model@revision`, whatever the endpoint, and a hash of `extra` and `form`, which change what is answered."""
         name = f"{self.model}@{self.revision}" if self.revision else self.model
-        if not self._extra:
+        asked = self._extra if self._form == "chat" else {**self._extra, "form": self._form}
+        if not asked:
             return name
-        fields = json.dumps(self._extra, sort_keys=True, default=repr)
+        fields = json.dumps(asked, sort_keys=True, default=repr)
         return f"{name}#{hashlib.sha256(fields.encode()).hexdigest()[:8]}"
 
     @property
@@ -113,119 +126,90 @@ class OpenAIEngine:
         return 0
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
-        line = self._line()
-        async with line.places:
-            # Only now: thousands of calls may be in line, and their bodies would all be in memory.
-            body = wire.request_body(self.model, messages, sampling, seed, self._extra)
-            return await self._ask(line.session, body, messages)
+        return await self._answer(messages, sampling, seed, None)
+
+    async def stream(self, messages: Messages, sampling: Sampling, seed: int, on_text: OnText) -> Completion:
+        """Answer once, giving each piece of the text on as it comes.
+
+        A try that breaks off after some text was given on is not made again.
+
+        Args:
+            messages: the chat so far.
+            sampling: how to draw.
+            seed: as for `complete`.
+            on_text: takes a piece of text; from a server that does not stream, all of it.
+        """
+        return await self._answer(messages, sampling, seed, on_text)
 
     async def close(self) -> None:
         lines, self._lines = self._lines, {}
         for loop, line in lines.items():
             if loop is asyncio.get_running_loop():
-                await line.session.close()
+                await _closed(line)
             elif loop.is_running():
-                asyncio.run_coroutine_threadsafe(line.session.close(), loop)
+                asyncio.run_coroutine_threadsafe(_closed(line), loop)
 
-    async def _ask(self, session: aiohttp.ClientSession, body: bytes, messages: Messages) -> Completion:
-        attempts: list[Attempt] = []
-        while True:
-            began = time.perf_counter()
-            outcome = await self._try(session, body, messages)
-            seconds = time.perf_counter() - began
-            if isinstance(outcome, Completion):
-                return replace(outcome, seconds=seconds, attempts=tuple(attempts))
-            if outcome.final:
-                raise Refused(f"{self._who()}: {outcome.why}")
-            attempts.append(Attempt(seconds, outcome.why))
-            if len(attempts) > self.retries or session.closed:
-                why = f"{self._who()}: no answer in {len(attempts)} tries; the last: {outcome.why}"
-                raise CallFailed(why, tuple(attempts))
-            await self._sleep(wait_before(len(attempts), outcome.retry_after_s))
+    async def _answer(self, messages: Messages, sampling: Sampling, seed: int, on_text: OnText | None) -> Completion:
+        line = self._line()
+        async with line.places:
+            # Only now: thousands of calls may be in line, and their bodies would all be in memory.
+            streamed = on_text is not None
+            body = request_body(self.model, messages, sampling, seed, self._extra, self._form, streamed)
+            call = Call(body, messages, self._tokens(messages, sampling), self._count_tokens, on_text)
+            return await retried(
+                lambda avoid: self._tries(line, call, avoid),
+                line.endpoints,
+                self._clock,
+                model=self.model,
+                retries=self.retries,
+                over=lambda: line.client.closed or call.told,
+            )
 
-    async def _try(self, session: aiohttp.ClientSession, body: bytes, messages: Messages) -> Completion | wire.Fault:
-        """One request; a fault's words are fit to be shown."""
-        outcome = await self._request(session, body, messages)
-        if isinstance(outcome, Completion):
-            return outcome
-        return replace(outcome, why=wire.shorten(self._key.removed_from(outcome.why)))
+    def _tokens(self, messages: Messages, sampling: Sampling) -> int:
+        """What a call may use, where tokens are limited."""
+        if self.tokens_per_minute is None:
+            return 0
+        return sum(self._count_tokens(message["content"]) for message in messages) + sampling.max_tokens
 
-    async def _request(
-        self, session: aiohttp.ClientSession, body: bytes, messages: Messages
-    ) -> Completion | wire.Fault:
-        if session.closed:
-            return wire.Fault("the engine was closed")
-        # Errors become faults here, so that what is raised later has no frame with the key behind it.
+    async def _tries(self, line: _Line, call: Call, avoid: Endpoint | None) -> list[Try]:
+        """One try, or two side by side; the last one counts."""
+        if self.hedge_after_s is None or call.on_text is not None:
+            return [await self._try(line, call, avoid)]
+        return await hedged(
+            lambda other, sent: self._try(line, call, other or avoid, sent), self.hedge_after_s, self._clock
+        )
+
+    async def _try(self, line: _Line, call: Call, avoid: Endpoint | None, sent: Sent | None = None) -> Try:
+        place = await line.endpoints.enter(call.tokens, avoid)
+        if sent is not None:
+            sent.to(place.endpoint)
+        began = time.perf_counter()
+        outcome: Completion | wire.Fault | None = None
         try:
-            # A redirect is a wrong base_url; following one would carry the key to another place.
-            async with session.post(self._url, data=body, proxy=self._proxy, allow_redirects=False) as response:
-                raw = await response.read()
-                return wire.read_response(response.status, response.headers, raw, messages, self._count_tokens)
-        except TimeoutError as error:
-            connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
-            return wire.Fault("could not connect in time" if connecting else f"no answer within {self.timeout_s:g} s")
-        except aiohttp.ClientConnectorCertificateError as error:
-            return wire.Fault(f"certificate not trusted: {wire.clean(str(error))}", final=True)
-        except (aiohttp.ClientError, OSError) as error:
-            return wire.Fault(wire.clean(f"{type(error).__name__}: {error}"))
-
-    def _who(self) -> str:
-        return f"{self.model} at {self._url.host}:{self._url.port}"
+            outcome = await line.client.post(place.endpoint.url, place.endpoint.proxy, call)
+        finally:
+            line.endpoints.leave(place, outcome)
+        return Try(place.endpoint, time.perf_counter() - began, outcome)
 
     def _line(self) -> _Line:
         loop = asyncio.get_running_loop()
         line = self._lines.get(loop)
         if line is None:
             self._lines = {other: kept for other, kept in self._lines.items() if not other.is_closed()}
-            line = self._lines[loop] = _Line(self._session(), asyncio.Semaphore(self.concurrency))
+            places = self.concurrency * len(self._urls)
+            client = Client(self._key, self._headers, places, self.timeout_s)
+            limits = RateLimits(self.requests_per_minute, self.tokens_per_minute)
+            endpoints = Endpoints(self._urls, self.concurrency, limits, self._clock)
+            line = self._lines[loop] = _Line(client, asyncio.Semaphore(places), endpoints)
         return line
 
-    def _session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.concurrency, ttl_dns_cache=300),
-            headers={**self._headers, **self._key.header()},
-            timeout=aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=min(_CONNECT_S, self.timeout_s)),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+
+async def _closed(line: _Line) -> None:
+    await line.client.close()
+    line.endpoints.close()
 
 
-class _Key:
-    """The key, kept where neither `repr` nor an error shows it."""
-
-    def __init__(self, env: str | None) -> None:
-        self._env = env
-        self._value = os.environ.get(env, "").strip() if env else ""
-        if env and not self._value:
-            raise Refused(f"no key in ${env}; export it or set key_env")
-        if not (self._value.isascii() and self._value.isprintable()):
-            raise Refused(f"${env} holds characters that no HTTP header can carry; export the key again")
-
-    def __repr__(self) -> str:
-        return f"${self._env}" if self._env else "no key"
-
-    def header(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._value}"} if self._value else {}
-
-    def removed_from(self, text: str) -> str:
-        if not self._value:
-            return text
-        return text.replace(self._value, "[key]").replace(quote(self._value, safe=""), "[key]")
-
-
-def _address(base_url: str) -> URL:
-    """The address that chat completions are posted to; a query, as some gateways want, is kept."""
-    url = URL(base_url)
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ValueError(f"base_url {base_url!r} is no http(s) address; write it as http://localhost:8000/v1")
-    if url.user or url.password:
-        raise ValueError(f"base_url for {url.host} carries a user or a password; put the key in key_env")
-    return url.with_path(url.path.rstrip("/") + "/chat/completions", keep_query=True)
-
-
-def _proxy(url: URL) -> str | None:
-    """The environment's proxy for an address, looked up once; never one for this machine itself."""
-    host = url.host or ""
-    if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
-        return None
-    proxy = getproxies().get(url.scheme, "")
-    return proxy if proxy.startswith(("http://", "https://")) else None
+def _above_0(model: str, **values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and value <= 0:
+            raise ValueError(f"{model}: {name} is {value:g}; give more than 0")

@@ -1,4 +1,4 @@
-"""The OpenAI wire format, chat form: the body of a request, and what a response means. No HTTP is spoken here.
+"""The OpenAI wire format: what a response means, in chat and completions form. No HTTP is spoken here.
 
 A response is one of two things: a `Completion`, or a `Fault`, which says in the server's own words what went wrong and
 whether asking again can mend it. `length` and `content_filter` are answers.
@@ -14,12 +14,13 @@ from typing import Any
 
 from pilotfish.engine.base import Completion
 from pilotfish.engine.retry import retry_after_s
-from pilotfish.team import Messages, Sampling, Usage
+from pilotfish.team import Messages, Usage
 
 CountTokens = Callable[[str], int]
 
 _WORDS_SHOWN = 400
 _RETRIED = frozenset({408, 409, 425, 429})
+_OVERLOAD = frozenset({429, 503, 529})
 # Codes of an error inside a 200 that no retry mends. `insufficient_quota` is not one: it also names a rate limit.
 _FINAL_CODES = frozenset(
     {
@@ -39,7 +40,6 @@ _OVERFLOW = re.compile(
 )
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f-\x9f\s]+")
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +51,13 @@ class Fault:
     """Asking again cannot mend it."""
     retry_after_s: float | None = None
     """What the server asked to wait."""
+    status: int = 0
+    """The HTTP status, or the number inside a 200; 0 where no answer came or a 200 made no sense."""
 
-
-def request_body(model: str, messages: Messages, sampling: Sampling, seed: int, extra: Mapping[str, Any]) -> bytes:
-    """The JSON of a chat completion request.
-
-    Every sampling field is sent, also those at 1: servers put a model's recommended values in place of missing ones.
-    The seed is cut to 31 bits, the range that all servers take.
-
-    Args:
-        extra: fields to add or replace; a None removes the field (`{"seed": None}` for a server that refuses seeds).
-    """
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": messages,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "seed": seed & 0x7FFFFFFF,
-    }
-    if sampling.stop:
-        body["stop"] = sampling.stop
-    if extra:
-        body = {name: value for name, value in (body | dict(extra)).items() if value is not None}
-    return _encode(body).encode()
+    @property
+    def overload(self) -> bool:
+        """The server has too much to do."""
+        return self.status in _OVERLOAD
 
 
 def read_response(
@@ -99,6 +82,13 @@ def read_response(
         return Fault(
             f"200 with a body that is no JSON object: {_plain(raw)}" if raw.strip() else "200 with an empty body"
         )
+    return read_body(body, headers, messages, count)
+
+
+def read_body(
+    body: Mapping[str, Any], headers: Mapping[str, str], messages: Messages, count: CountTokens
+) -> Completion | Fault:
+    """What the JSON of a 200 means."""
     if body.get("error"):
         return _error_inside(body["error"], headers)
     return _completion(body, messages, count)
@@ -109,11 +99,10 @@ def estimate_tokens(text: str) -> int:
     return len(text) // 4 + 1
 
 
-def _completion(body: dict[str, Any], messages: Messages, count: CountTokens) -> Completion | Fault:
+def _completion(body: Mapping[str, Any], messages: Messages, count: CountTokens) -> Completion | Fault:
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
+    if not isinstance(choice, dict) or (message := _message(choice)) is None:
         return Fault("200 without a choice that holds a message")
     if choice.get("error"):
         return _error_inside(choice["error"], {})
@@ -130,6 +119,14 @@ def _completion(body: dict[str, Any], messages: Messages, count: CountTokens) ->
         text = ""
     usage = _usage(body.get("usage"), messages, text + (reasoning or ""), count)
     return Completion(text, finish_reason, usage, reasoning=reasoning or None)
+
+
+def _message(choice: dict[str, Any]) -> dict[str, Any] | None:
+    """What was said: a message in the chat form, a text in the completions form."""
+    message = choice.get("message")
+    if isinstance(message, dict):
+        return message
+    return {"content": choice["text"]} if isinstance(choice.get("text"), str) else None
 
 
 def _text(content: object) -> str | None:
@@ -169,7 +166,7 @@ def _refusal(status: int, headers: Mapping[str, str], raw: bytes) -> Fault:
     body = _object(raw)
     words = _words(body) if body is not None else _plain(raw)
     final = not (status in _RETRIED or status >= 500 or status < 300)
-    return Fault(f"{status}: {words}", final or _overflows(words), retry_after_s(headers))
+    return Fault(f"{status}: {words}", final or _overflows(words), retry_after_s(headers), status)
 
 
 def _error_inside(error: object, headers: Mapping[str, str]) -> Fault:
@@ -177,7 +174,7 @@ def _error_inside(error: object, headers: Mapping[str, str]) -> Fault:
     words = _words({"error": error})
     number = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 500
     final = (400 <= number < 500 and number not in _RETRIED) or _has_final_code(error) or _overflows(words)
-    return Fault(f"200 with an error inside: {words}", final, retry_after_s(headers))
+    return Fault(f"200 with an error inside: {words}", final, retry_after_s(headers), number)
 
 
 def _has_final_code(error: object) -> bool:
@@ -217,4 +214,6 @@ def _object(raw: bytes) -> dict[str, Any] | None:
         value = json.loads(raw)
     except (ValueError, RecursionError):
         return None
+    if isinstance(value, list) and len(value) == 1:  # Google's errors come so
+        value = value[0]
     return value if isinstance(value, dict) else None

@@ -2,7 +2,7 @@
 
 A call's key is its scope, salt, branch path, member, weights version (trainee only), messages, sampling, and how often
 the same call was made before on its branch. `draw=i` stands in place of path and count. At temperature 0 the content
-alone is the key, and the answer may outlive the run.
+alone is the key, under the name of the deployment, and the answer may outlive the run.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pilotfish.engine.base import CallFailed, Completion, Engine, Refused
+from pilotfish.engine.meter import MaxCostReached
 from pilotfish.episode.journal import Journal, JournalError
 from pilotfish.episode.turn import Episode, Position, Turn
 from pilotfish.team import Member, Messages, Sampling
@@ -44,6 +45,9 @@ class Scopes:
     leader's words and the answers that they shaped."""
     before: int = 0
     """See `shaped`."""
+    deployments: Mapping[str, str] = field(default_factory=dict)
+    """Of members that sit on another model than the recipe's own: the model's name, which enters the keys of their
+    calls above temperature 0, so that no model answers for another."""
 
     def of(self, depth: int, trainee: bool = False) -> str:
         """Where a call lives that depends on `depth` decisions of the trainee."""
@@ -141,16 +145,19 @@ class Live:
 
         kept = self._kept if deterministic(scope) and engine.identity else None
         try:
-            turn, _ = await self._journal.answer(key, (lambda: ask_kept(kept)) if kept else ask, again=self._again)
+            held = self.scopes.of(call.depth, call.member.trainee) != self.scopes.group
+            asking = (lambda: ask_kept(kept)) if kept else ask
+            turn, _ = await self._journal.answer(key, asking, again=lambda turn: self._again(turn, held))
         except (Refused, JournalError) as error:
             self.stopped = error
             raise
         return turn
 
-    def _again(self, turn: Turn) -> bool:
+    def _again(self, turn: Turn, held: bool) -> bool:
+        """Whether to ask once more; `held`: the call belongs to a stored set."""
         if turn.answered:
             return False
-        if turn.outcome == "absent" and turn.scope in (self.scopes.stored, self.scopes.shaped):
+        if turn.outcome == "absent" and held:
             return self._ask_again  # a stored set stays what it is
         # Deterministic and stored keys know no group: another group's outage must not stand for the rest of the run.
         elsewhere = turn.scope != self.scopes.group and not turn.asker.startswith(f"{self.scopes.group}|")
@@ -163,6 +170,8 @@ class Live:
             said = await engine.complete(unanswered.messages, unanswered.sampling, seed)
         except CallFailed as error:
             return replace(unanswered, started=started, error=str(error), attempts=error.attempts)
+        except MaxCostReached:
+            raise
         except Refused as error:
             raise Refused(f"{unanswered.member}: {error}") from error
         done = replace(said, attempts=()) if said.attempts else said
@@ -226,6 +235,8 @@ def name(call: Call, scopes: Scopes, version: int, identity: str | None, counts:
     if call.member.sampling.temperature == 0 and not recalled:
         scope = f"{DETERMINISTIC}{identity or ''}"
         return digest(scope, content), scope
+    if deployment := scopes.deployments.get(call.member.name):
+        content = digest(content, deployment)
     scope = scopes.of(call.depth, call.member.trainee)
     if call.draw is not None:
         return digest(scope, call.salt, content, f"draw {call.draw}"), scope

@@ -17,6 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -227,18 +228,27 @@ def _create(folder: Path, name: str) -> Path:
     if path.exists():
         return path
     unnamed = folder / f"{path.stem}-{os.getpid()}.new"
-    connection = _connect(unnamed)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.executescript(SCHEMA)
-    connection.execute("INSERT INTO meta VALUES ('format', ?)", (str(FORMAT),))
-    connection.close()
+    _remove(unnamed)  # of a process that was killed and had this one's id
     try:
+        _fill(unnamed)
         os.link(unnamed, path)
     except FileExistsError:
         pass  # another process was first
     finally:
-        unnamed.unlink()
+        _remove(unnamed)
     return path
+
+
+def _fill(path: Path) -> None:
+    """Make the tables. WAL comes last: until then a full disk is an error, and no commit waits in a file beside."""
+    with closing(_connect(path)) as connection:
+        connection.executescript(f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('format', '{FORMAT}'); COMMIT")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
+def _remove(path: Path) -> None:
+    for name in (path.name, f"{path.name}-journal", f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import nan
 from typing import Any, Literal
 
 from pilotfish.engine.base import Completion
@@ -24,6 +25,10 @@ Role = Literal["baseline", "untrained", "trained", "control"]
 """What an arm is there for."""
 
 
+ANSWERING = ("member", "leader", "aggregator", "judge", "agents", "actor")
+"""Options that name who answers; of several that are set, the first: a `judge` decides where `agents` debate."""
+
+
 @dataclass(frozen=True)
 class Arm:
     """A team and a topology under a name."""
@@ -34,6 +39,10 @@ class Arm:
     role: Role = "baseline"
     words: Callable[[Task], str] | None = None
     """When set, the trainee says this instead of being asked: a control."""
+    model: str = ""
+    """The name in `evaluate.models` of the team's models; empty for the recipe's own team."""
+    deployments: Mapping[str, str] = field(default_factory=dict)
+    """Of members whose model is not the recipe's own: see `Scopes`."""
 
     def team_for(self, task: Task) -> Team:
         if self.words is None:
@@ -78,17 +87,20 @@ class Field:
 
     async def play(self, arm: Arm) -> list[Episode]:
         """One episode a task, in the order of the tasks."""
+        return (await self.sample(arm, 1))[0]
+
+    async def sample(self, arm: Arm, samples: int) -> list[list[Episode]]:
+        """So many episodes a task: for each sample, one a task in the order of the tasks."""
         free = asyncio.Semaphore(self.concurrency)
 
-        async def one(task: Task) -> Episode:
+        async def one(task: Task, number: int) -> Episode:
             async with free:
-                scopes = Scopes(f"eval/{self.benchmark}/{task.id}/0", seed=self.seed)
                 episode = await play(
                     task,
                     arm.topology,
                     arm.team_for(task),
                     self.journal,
-                    scopes,
+                    self.scopes(arm, task, number),
                     judge=self.judge,
                     arm=arm.name,
                     kept=self.kept,
@@ -97,7 +109,51 @@ class Field:
                 self.on_episode()
                 return episode
 
-        return list(await asyncio.gather(*(one(task) for task in self.tasks)))
+        played = await asyncio.gather(*(one(task, number) for number in range(samples) for task in self.tasks))
+        return [played[number * len(self.tasks) :][: len(self.tasks)] for number in range(samples)]
+
+    def scopes(self, arm: Arm, task: Task, sample: int = 0) -> Scopes:
+        """Who shares the answers of an episode: all methods, on one sample of a task."""
+        scope = f"eval/{self.benchmark}/{task.id}/{sample}"
+        return Scopes(scope, seed=self.seed, deployments=arm.deployments)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What an arm did on a benchmark."""
+
+    arm: Arm
+    samples: Sequence[Sequence[Episode]]
+    """For each sample, one episode a task."""
+
+    def without_engines(self) -> Played:
+        """The same, once nobody is asked any more: engines hold weights."""
+        members = self.arm.team.members
+        return replace(self, arm=replace(self.arm, team=Team(members, dict.fromkeys(members, _Said("")))))
+
+    @property
+    def first(self) -> Sequence[Episode]:
+        """The first sample of each task."""
+        return self.samples[0]
+
+    @property
+    def episodes(self) -> list[Episode]:
+        return [episode for sample in self.samples for episode in sample]
+
+    @property
+    def by_task(self) -> list[list[Episode]]:
+        """The samples of each task."""
+        return [list(samples) for samples in zip(*self.samples, strict=True)]
+
+    @property
+    def rewards(self) -> list[list[float]]:
+        """(tasks, samples); nan where there is no verdict."""
+        return [[reward_of(episode) for episode in samples] for samples in self.by_task]
+
+
+def reward_of(episode: Episode) -> float:
+    """nan where there is no verdict."""
+    return nan if episode.verdict.reward is None else episode.verdict.reward
 
 
 def leading(arms: Sequence[Arm]) -> Arm | None:
@@ -130,12 +186,13 @@ def variants(recipe: Recipe) -> list[Topology]:
 
 
 def answering(topology: Topology) -> list[str]:
-    """Members who may give the answer, as far as options say so: `member`, `leader`, and those of a vote's plays."""
+    """Members who may give the answer, as far as options say so (`ANSWERING`), and those of a vote's plays."""
     options = {**topology.defaults(), **topology.options}
     if topology.function is vote.function:
         return list(dict.fromkeys(name for play in ballot(**options) for name in answering(play)))
-    named = options.get("member", options.get("leader"))
-    return [named] if isinstance(named, str) else []
+    named = next((options[name] for name in ANSWERING if options.get(name)), ())
+    names = [named] if isinstance(named, str) else named if isinstance(named, list | tuple) else ()
+    return list(dict.fromkeys(names))
 
 
 def titles(own: Topology, others: Sequence[Topology]) -> Callable[[Topology], str]:
@@ -211,12 +268,3 @@ async def best_constant(arm: Arm, holdout: Field, candidates: int) -> str:
 
 def _always(words: str) -> Callable[[Task], str]:
     return lambda task: words
-
-
-def usage_table(episodes: Sequence[Episode]) -> Mapping[str, float]:
-    """Mean tokens a task, by member; a call shared with another method is charged to each."""
-    total: dict[str, int] = {}
-    for episode in episodes:
-        for member, usage in episode.usage().items():
-            total[member] = total.get(member, 0) + usage.total
-    return {member: tokens / max(1, len(episodes)) for member, tokens in total.items()}

@@ -1,6 +1,6 @@
 """The comparison: every arm on the same held-out tasks, with paired intervals and what each one cost.
 
-results = evaluate(recipe, run)          # plays what is not recorded, writes results.{json,md,csv} into the run
+results = evaluate(recipe, run)          # plays what is not recorded, writes the files of `record` into the run
 """
 
 from __future__ import annotations
@@ -8,40 +8,31 @@ from __future__ import annotations
 import asyncio
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import nan
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pilotfish.cache import cache_folder
 from pilotfish.curriculum import curriculum
-from pilotfish.episode import Episode, Journal, Judge, Team
-from pilotfish.evaluate.arms import (
-    Arm,
-    Field,
-    Role,
-    another_tasks_words,
-    answering,
-    baselines,
-    best_constant,
-    control,
-    leading,
-    titles,
-    usage_table,
-    variants,
-    words_of,
-)
+from pilotfish.engine.meter import MaxCostReached
+from pilotfish.episode import Episode, Journal, Judge
+from pilotfish.evaluate.accounts import Asked, asked
+from pilotfish.evaluate.arms import Arm, Field, Played, another_tasks_words, control, leading
+from pilotfish.evaluate.attribution import Attribution, attribute
+from pilotfish.evaluate.budget import Point, curve
+from pilotfish.evaluate.comparison import rows
+from pilotfish.evaluate.lineup import arms_of, constant
 from pilotfish.evaluate.record import write
 from pilotfish.evaluate.rounds import Cell, by_round, leader_of
-from pilotfish.evaluate.stats import mean_interval, paired_difference
+from pilotfish.evaluate.samples import AtK, at_ks
+from pilotfish.evaluate.scores import Score, scored
+from pilotfish.evaluate.seeds import OtherSeeds, OverSeeds
 from pilotfish.evaluate.table import Row
 from pilotfish.overlap import overlap
-from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.recipe import EvaluateConfig, Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.seats import Seats
-from pilotfish.task import Task, load_tasks
-from pilotfish.topology import solo
-from pilotfish.train.rollout import leaks
+from pilotfish.spending import arm_name
+from pilotfish.task import load_tasks
 from pilotfish.verify import VerifierPool
 
 Progress = Callable[[str, int, int], None]
@@ -55,12 +46,25 @@ class Result:
     benchmark: str
     rows: list[Row]
     episodes: dict[str, list[Episode]]
+    """Of each arm, the first sample of each task."""
     rounds: dict[str, list[Cell]]
-    """Of each arm that has a leader: its figures by round."""
+    """Of each arm that has a leader: its figures by round, of the first samples."""
+    scores: Sequence[Score] = ()
+    """Of every episode."""
+    at_k: Sequence[AtK] = ()
+    """Where there are several samples a task: pass@k and majority@k of each arm."""
+    budgets: Mapping[str, list[Point]] = field(default_factory=dict)
+    """Of each arm but the controls: accuracy over what it spends."""
+    seeds: OverSeeds | None = None
+    """Where the recipe names runs of other seeds: differences over seeds and tasks."""
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+    """What was asked of each member, each call once."""
+    attribution: Mapping[str, Attribution] = field(default_factory=dict)
+    """Of each arm of which it can be told: where its gain comes from, in the first samples."""
 
 
 def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None) -> list[Result]:
-    """Play and measure every arm of a recipe.
+    """Play and measure every arm of a recipe, with each team of `evaluate.models`.
 
     Args:
         recipe: its `evaluate` section says which benchmarks and arms.
@@ -68,106 +72,130 @@ def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, don
         progress: told of each finished episode.
 
     Raises:
-        RecipeError: no benchmark to evaluate on.
+        RecipeError: no benchmark to evaluate on, or `evaluate.seeds` names a run without the same figures.
+        MaxCostReached: the run has spent what it may; says what is left.
     """
     if not recipe.evaluate.benchmarks:
         raise RecipeError("evaluate.benchmarks is empty; name one, e.g. --set 'evaluate.benchmarks=[math500]'")
-    seats = Seats(recipe)
+    _warn_of_greed(recipe)
+    others = OtherSeeds(recipe)
     with VerifierPool() as pool:
-        results = asyncio.run(_evaluate(recipe, run, seats, pool.judge, progress))
+        results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress))
     write(results, run.folder)
     return results
 
 
-async def _evaluate(recipe: Recipe, run: Run, seats: Seats, judge: Judge, progress: Progress) -> list[Result]:
+async def _evaluate(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds, progress: Progress) -> list[Result]:
     journal, kept = run.journal(), Journal(cache_folder() / "answers", shared=True)
+    seats = Seats(recipe, journal)
     try:
-        arms = standard_arms(recipe, run, seats)
         fields = [
             Field(source.title, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
             for source in recipe.evaluate.benchmarks
         ]
-        arms += await _constant(recipe, run, arms, fields[0])
         _warn_of_overlap(recipe, run, fields)
-        return [await compare(field, arms, recipe, progress) for field in fields]
+        played = await _played(recipe, run, seats, fields, progress)
+        return [await measure(on, played[on.benchmark], others) for on in fields]
     finally:
         await seats.close()
         journal.close()
         kept.close()
 
 
-def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
-    """Baselines, then the topologies in which the trainee answers and the recipe's own: before training, and after it
-    where the run has trained weights. The recipe's own comes last."""
-    frozen = Team(recipe.members(), {name: seats.engine(name) for name in recipe.team})
-    own, against, others = recipe.topology.load(), baselines(recipe), variants(recipe)
-    title = titles(own, [*against, *others])
-    arms = [Arm(title(topology), topology, frozen) for topology in against]
-    if recipe.trainee is None:
-        return [*arms, Arm(title(own), own, frozen)]
-    if "trainee" in recipe.evaluate.controls:
-        prompts = next((t.options["prompts"] for t in against if t.name == "solo" and "prompts" in t.options), None)
-        unaided = solo.bind(member=recipe.trainee, **({"prompts": prompts} if prompts else {}))
-        arms.append(Arm(f"{recipe.trainee} alone", unaided, frozen, "control"))
-    for name, role, team in _weights(recipe, run, seats, frozen):
-        arms += [Arm(f"{title(topology)}, {name}", topology, team, role) for topology in (*others, own)]
-    return arms
+async def _played(
+    recipe: Recipe, run: Run, seats: Seats, fields: Sequence[Field], progress: Progress
+) -> dict[str, list[Played]]:
+    """Every arm by benchmark, team by team: a team's models are let go before the next one's are loaded."""
+    played: dict[str, list[Played]] = {on.benchmark: [] for on in fields}
+    tally = _Tally(recipe, fields, progress)
+    try:
+        for name, team in recipe.teams().items():
+            seats.move_to(team)
+            await seats.release()
+            arms = arms_of(name, recipe, run, seats)
+            arms += await constant(team, run, arms, fields[0])
+            tally.arms = len(arms)
+            for on in fields:
+                found = await play_arms(on, arms, team.evaluate, tally.told)
+                played[on.benchmark] += [one.without_engines() for one in found]
+            del arms, found  # their engines hold weights
+    except MaxCostReached as error:
+        raise MaxCostReached(f"{error}. {tally}") from error
+    return played
 
 
-def _weights(recipe: Recipe, run: Run, seats: Seats, frozen: Team) -> Iterator[tuple[str, Role, Team]]:
-    """The team with each of the trainee's weights that are measured, under their name."""
-    assert recipe.trainee is not None
-    if recipe.evaluate.untrained:
-        yield "untrained", "untrained", frozen
-    for name, best, version in _trained(run):
-        engines = {**frozen.engines, recipe.trainee: seats.trained(best, version)}
-        yield name, "trained", Team(frozen.members, engines)
+class _Tally:
+    """Episodes played so far, and of how many."""
+
+    def __init__(self, recipe: Recipe, fields: Sequence[Field], progress: Progress) -> None:
+        self.progress = progress
+        self.done = 0
+        self.arms = 0
+        follow = [control for control in recipe.evaluate.controls if control in ("empty", "shuffled")]
+        self.more = len(follow) if recipe.trainee else 0
+        self.each = len(recipe.teams()) * recipe.evaluate.samples * sum(len(on.tasks) for on in fields)
+
+    def told(self, stage: str, done: int, of: int) -> None:
+        self.done += 1
+        self.progress(stage, done, of)
+
+    def __str__(self) -> str:
+        return f"{self.done} of about {(self.arms + self.more) * self.each} episodes are played"
 
 
-def _trained(run: Run) -> Iterator[tuple[str, Path, int]]:
-    """The weights that a run has trained, of each stage where it has some: their name, folder and version."""
-    if run.recipe.stages:
-        from pilotfish.train.stages import whole_weights
-
-        for stage in run.stages():
-            if weights := whole_weights(stage):
-                yield stage.folder.name, weights, stage.best_version
-    elif run.best.exists():
-        yield "trained", run.best, run.best_version
+async def compare(on: Field, arms: Sequence[Arm], recipe: Recipe, progress: Progress) -> Result:
+    """Play all arms of one team, and the controls that follow from them, on one benchmark, and measure them."""
+    return await measure(on, await play_arms(on, arms, recipe.evaluate, progress))
 
 
-async def _constant(recipe: Recipe, run: Run, arms: Sequence[Arm], field: Field) -> list[Arm]:
-    """The control that says on every task the words that serve best on the training holdout."""
-    if "constant" not in recipe.evaluate.controls or arms[-1].role != "trained":
-        return []
-    tasks = curriculum(recipe, run.state("curriculum")).holdout
-    if not tasks:
-        raise RecipeError("evaluate.controls has constant, which is chosen on the holdout; set tasks.holdout above 0")
-    holdout = replace(field, benchmark="constants", tasks=tasks)
-    words = await best_constant(arms[-1], holdout, recipe.evaluate.constants)
-    return [control("best constant words", arms[-1], lambda task: words)]
-
-
-async def compare(field: Field, arms: Sequence[Arm], recipe: Recipe, progress: Progress) -> Result:
-    """Play all arms, and the controls that follow from them, on one benchmark."""
-    played: dict[str, list[Episode]] = {}
-    lead = leading(arms)
-    queue, all_arms = list(arms), []
-    if lead and "empty" in recipe.evaluate.controls:
-        queue.append(control("empty words", lead, lambda task: ""))
+async def play_arms(on: Field, arms: Sequence[Arm], config: EvaluateConfig, progress: Progress) -> list[Played]:
+    """Play all arms of one team, and the controls that follow from them, on one benchmark."""
+    played: list[Played] = []
+    lead, samples = leading(arms), config.samples
+    queue = list(arms)
+    if lead and "empty" in config.controls:
+        queue.append(control(arm_name(lead.model, "empty words"), lead, lambda task: ""))
     while queue:
         arm = queue.pop(0)
-        all_arms.append(arm)
-        counted = replace(field, on_episode=_counter(progress, arm.name, len(field.tasks)))
-        played[arm.name] = await counted.play(arm)
-        if arm is lead and "shuffled" in recipe.evaluate.controls:
-            queue.append(control("another task's words", lead, another_tasks_words(played[arm.name], field.tasks)))
+        counted = replace(on, on_episode=_counter(progress, arm.name, samples * len(on.tasks)))
+        played.append(Played(arm, await counted.sample(arm, samples)))
+        if arm is lead and "shuffled" in config.controls:
+            words = another_tasks_words(played[-1].first, on.tasks)
+            queue.append(control(arm_name(lead.model, "another task's words"), lead, words))
+    return played
+
+
+async def measure(on: Field, played: Sequence[Played], others: OtherSeeds | None = None) -> Result:
+    """What arms were worth on a benchmark, and what they cost."""
     rounds = {
-        arm.name: await by_round(arm.topology, field.tasks, played[arm.name], field.judge)
-        for arm in all_arms
-        if leader_of(arm.topology)
+        one.arm.name: await by_round(one.arm.topology, on.tasks, one.first, on.judge)
+        for one in played
+        if leader_of(one.arm.topology)
     }
-    return Result(field.benchmark, rows(all_arms, played, field.tasks, recipe), played, rounds)
+    sampled = {one.arm.name: at_ks(one, on.tasks) for one in played}
+    return Result(
+        on.benchmark,
+        rows(played, on.tasks),
+        {one.arm.name: list(one.first) for one in played},
+        rounds,
+        [score for one in played for score in scored(on.benchmark, one, on.tasks)],
+        [point for found in sampled.values() for point in found],
+        {one.arm.name: await curve(one, on, sampled[one.arm.name]) for one in played if one.arm.role != "control"},
+        others.compare(on, played) if others else None,
+        asked(played),
+        {
+            one.arm.name: found
+            for one in played
+            if (found := await attribute(one, _alone(one, played), on.tasks, on.judge))
+        },
+    )
+
+
+def _alone(one: Played, played: Sequence[Played]) -> Played | None:
+    """The actor alone, on the same models; None for itself."""
+    beside = (other for other in played if other.arm.model == one.arm.model and other.arm.role == "baseline")
+    alone = next((other for other in beside if other.arm.topology.name == "solo"), None)
+    return None if alone is one else alone
 
 
 def _warn_of_overlap(recipe: Recipe, run: Run, fields: Sequence[Field]) -> None:
@@ -175,68 +203,24 @@ def _warn_of_overlap(recipe: Recipe, run: Run, fields: Sequence[Field]) -> None:
     trained = run.state("curriculum")
     if not trained or recipe.tasks is None:
         return
-    repeats = overlap(curriculum(recipe, trained).train, {field.benchmark: field.tasks for field in fields})
+    repeats = overlap(curriculum(recipe, trained).train, {on.benchmark: on.tasks for on in fields})
     if repeats:
         shown = "; ".join(str(repeat) for repeat in repeats[:5])
         warnings.warn(f"{len(repeats)} repeats of tasks that were trained on are measured: {shown}", stacklevel=2)
 
 
+def _warn_of_greed(recipe: Recipe) -> None:
+    """Say that samples are one where nobody in any team is sampled."""
+    samples = recipe.evaluate.samples
+    hottest = max(member.sampling.temperature for team in recipe.teams().values() for member in team.team.values())
+    if samples > 1 and hottest == 0:
+        warnings.warn(
+            f"evaluate.samples is {samples}, and everyone is asked at temperature 0: the samples are one; set "
+            f"team.{next(iter(recipe.team))}.sampling.temperature",
+            stacklevel=3,
+        )
+
+
 def _counter(progress: Progress, name: str, of: int) -> Callable[[], None]:
     done = itertools.count(1)
     return lambda: progress(name, next(done), of)
-
-
-def rows(arms: Sequence[Arm], played: Mapping[str, list[Episode]], tasks: Sequence[Task], recipe: Recipe) -> list[Row]:
-    """One row an arm, with its differences to the arms that it is compared with."""
-    rewards = {name: _rewards(episodes) for name, episodes in played.items()}
-    made = []
-    for arm in arms:
-        episodes, found = played[arm.name], mean_interval(rewards[arm.name])
-        made.append(
-            Row(
-                arm.name,
-                found.estimate,
-                found.low,
-                found.high,
-                found.n,
-                found.unjudged,
-                difference_to={
-                    other: paired_difference(rewards[arm.name], rewards[other]) for other in _compared(arm, arms)
-                },
-                leak_rate=_leak_rate(arm, episodes, tasks),
-                tokens_per_member=usage_table(episodes),
-                calls=sum(len(episode.turns) for episode in episodes) / len(episodes),
-                seconds=sum(place.turn.seconds for episode in episodes for place in episode.turns) / len(episodes),
-                cost=_cost(episodes, recipe),
-            )
-        )
-    return made
-
-
-def _compared(arm: Arm, arms: Sequence[Arm]) -> list[str]:
-    """With whom an arm is compared: the leading one with all others, each with the first one, and trained weights also
-    with the same topology before training."""
-    lead, label = leading(arms), arm.topology.label
-    before = [other for other in arms if other.role == "untrained" and other.topology.label == label]
-    others = list(arms) if arm is lead else [*arms[:1], *(before if arm.role == "trained" else [])]
-    return list(dict.fromkeys(other.name for other in others if other is not arm))
-
-
-def _rewards(episodes: Sequence[Episode]) -> list[float]:
-    """nan where there is no verdict."""
-    return [nan if episode.verdict.reward is None else episode.verdict.reward for episode in episodes]
-
-
-def _leak_rate(arm: Arm, episodes: Sequence[Episode], tasks: Sequence[Task]) -> float | None:
-    decisions = [place for episode in episodes for place in episode.decisions()[:1]]
-    answers = {place.turn.member for place in decisions} & set(answering(arm.topology))
-    if not decisions or answers or all(place.final for place in decisions):
-        return None  # nobody advises: the words are the answer itself
-    return sum(leaks(task, words_of(episode)) for task, episode in zip(tasks, episodes, strict=True)) / len(tasks)
-
-
-def _cost(episodes: Sequence[Episode], recipe: Recipe) -> float | None:
-    prices = {name: member.price for name, member in recipe.team.items()}
-    if not any(price.input or price.output for price in prices.values()):
-        return None
-    return sum(usage.cost(prices[member]) for episode in episodes for member, usage in episode.usage().items())

@@ -1,9 +1,10 @@
-"""A training run as one picture: reward and holdout accuracy, leak rate, and tokens, over steps.
+"""A training run as one picture: reward, holdout accuracy, leak rate and tokens over steps. Methods over budget as one.
 
-    from pilotfish.evaluate.plot import plot_training
+    from pilotfish.evaluate.plot import plot_budget, plot_training
     plot_training(Path("runs/hint/metrics.jsonl"), Path("runs/hint/training.png"))
+    plot_budget(result.budgets, Path("runs/hint/results-math500-budget.png"))
 
-Reads one JSON object a line, each with `step` and any of `reward`, `holdout/accuracy` (with `holdout/low` and
+The first reads one JSON object a line, each with `step` and any of `reward`, `holdout/accuracy` (with `holdout/low` and
 `holdout/high`), `trainee/leak_rate` and `tokens/<member>`; a curve that no line has is left out. The background is
 transparent and the ink a mid grey, so that the picture reads on a light page and on a dark one. Needs the extra
 `report`.
@@ -12,11 +13,13 @@ transparent and the ink a mid grey, so that the picture reads on a light page an
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pilotfish.evaluate.budget import MAJORITY, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,6 +73,32 @@ def plot_training(metrics: Path, out: Path) -> None:
     figure.savefig(out, transparent=True, dpi=150)
 
 
+def plot_budget(curves: Mapping[str, Sequence[Point]], out: Path) -> None:
+    """Draw accuracy over calls and over tokens a task, a curve for each method; a cross is a majority of samples.
+
+    Args:
+        curves: points by method, the cheapest first, as `budget.curve` gives them.
+        out: the picture to write; its suffix says the format.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    figure = _figure(2, sharex=False)
+    for axes, unit in zip(figure.axes, ("calls", "tokens"), strict=True):
+        for place, (arm, points) in enumerate(curves.items()):
+            colour = _COLOURS[place % len(_COLOURS)]
+            stroke = _STROKES[place // len(_COLOURS) % len(_STROKES)]
+            for marker, sampled in (("o", False), ("x", True)):
+                drawn = [point for point in points if (point.by == MAJORITY) == sampled and isfinite(point.accuracy)]
+                spent, shares = [getattr(point, unit) for point in drawn], [point.accuracy for point in drawn]
+                label = arm if not sampled else "_"  # matplotlib's name for a line that the legend leaves out
+                axes.plot(spent, shares, marker=marker, linestyle=stroke, color=colour, label=label, markersize=4)
+        axes.set_xscale("log")
+        _dress(axes, f"accuracy over {unit} a task")
+    figure.axes[0].legend(frameon=False, labelcolor=_INK, fontsize=9)
+    figure.savefig(out, transparent=True, dpi=150)
+
+
 def _read(metrics: Path) -> list[dict[str, Any]]:
     """Lines in the order of their steps. A resumed run writes some steps again: what was written last counts."""
     lines = metrics.read_text(encoding="utf-8").splitlines()
@@ -103,13 +132,13 @@ def _holdout(rows: Sequence[dict[str, Any]]) -> _Curve:
     return _Curve("holdout accuracy", found.steps, found.values, bars)
 
 
-def _figure(panels: int) -> Figure:
+def _figure(panels: int, *, sharex: bool = True) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("plots need matplotlib: pip install 'pilotfish[report]'") from error
     figure = Figure(figsize=(7, 0.8 + 2 * panels), layout="constrained")
-    figure.subplots(panels, 1, sharex=True)
+    figure.subplots(panels, 1, sharex=sharex)
     return figure
 
 
@@ -127,11 +156,15 @@ def _draw(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
             linewidth=1.6,
             capsize=3,
         )
+    _dress(axes, title)
+    if len(curves) > 1:
+        axes.legend(frameon=False, labelcolor=_INK, fontsize=9)
+
+
+def _dress(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", color=_INK, fontsize=10)
-    axes.tick_params(colors=_INK)
+    axes.tick_params(which="both", colors=_INK)
     axes.grid(axis="y", color=_INK, alpha=0.25)
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_INK)
-    if len(curves) > 1:
-        axes.legend(frameon=False, labelcolor=_INK, fontsize=9)

@@ -20,6 +20,7 @@ from pilotfish.episode import Episode, Judge, Turn
 from pilotfish.evaluate.stats import two_se
 from pilotfish.task import Task
 from pilotfish.topology import Topology
+from pilotfish.train.rollout import RIGHT
 from pilotfish.verify.form import form_fault
 from pilotfish.verify.majority import agree, agreeing, read_vote
 
@@ -178,7 +179,7 @@ def _right(last: Sequence[_Round]) -> Iterator[Cell]:
     agents = max((len(one.agents) for one in last), default=0)
     judged = [one for one in last if sum(map(isnan, one.agents.values())) == len(one.absent)]
     for right in range(agents + 1):
-        rounds = [one for one in judged if sum(reward >= 1 for reward in one.agents.values()) == right]
+        rounds = [one for one in judged if sum(reward >= RIGHT for reward in one.agents.values()) == right]
         yield _cell("right", f"{right} of {agents}", LEADER, [one.leader for one in rounds])
         yield _cell("right", f"{right} of {agents}", MAJORITY, [one.majority for one in rounds])
 

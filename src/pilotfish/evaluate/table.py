@@ -3,8 +3,8 @@
     solo = Row("actor alone", 0.44, 0.37, 0.51, n=200, calls=1, tokens_per_member={"actor": 118})
     Console().print(render_rich([solo, ...]))
 
-A reader asks how accurate, how much better than what on the same tasks, and at what price. Each answer is a table of
-its own, so that 80 columns hold them. CSV and JSON carry the unrounded figures.
+A reader asks how accurate, how much better than what on the same tasks, at what price, and who used what. Each answer
+is a table of its own, so that 80 columns hold them. CSV and JSON carry the unrounded figures.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from pilotfish.evaluate.accounts import Account
 from pilotfish.evaluate.stats import Difference
 
 Column = tuple[str, list[str]]
@@ -57,6 +58,18 @@ class Row:
     """Mean seconds per task."""
     cost: float | None = None
     """Money for all tasks together, in the recipe's currency; None where no member has a price."""
+    standard_error: float | None = None
+    """Of the accuracy, over tasks."""
+    samples: int = 1
+    """Episodes a task; accuracy is their mean, and so are calls, seconds and tokens a task."""
+    failed: int = 0
+    """Episodes without a verdict: neither right nor wrong."""
+    p: Mapping[str, float] = field(default_factory=dict)
+    """McNemar's, of the differences between methods with one right or wrong answer a task."""
+    tasks_needed: Mapping[str, int] = field(default_factory=dict)
+    """Tasks that it takes to see a difference of 4 points to another at 80 % power, by the other's name."""
+    usage: Mapping[str, Account] = field(default_factory=dict)
+    """What each member used in all episodes together; a call that methods share is charged to each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +115,21 @@ def to_json(rows: Sequence[Row]) -> str:
 def _sections(rows: Sequence[Row], confidence: float) -> list[Section]:
     interval = f"{100 * confidence:g} % interval"
     differences = [_differences(rows, interval)] if any(row.difference_to for row in rows) else []
-    return [_accuracy(rows, interval), *differences, *_prices(rows)]
+    usage = [_usage(rows)] if any(row.usage for row in rows) else []
+    return [_accuracy(rows, interval), *differences, *_prices(rows), *usage]
 
 
 def _accuracy(rows: Sequence[Row], interval: str) -> Section:
     columns = [
         _names(rows),
         ("accuracy, %", [percent(row.accuracy) for row in rows]),
-        (interval, [_range(row.low, row.high) for row in rows]),
+        (interval, [span(row.low, row.high) for row in rows]),
+        *_filled([("± 2 SE", [_two_errors(row) for row in rows])]),
         ("tasks", [f"{row.n:,}" for row in rows]),
     ]
     optional = [
-        ("unjudged", [_number(row.unjudged or None) for row in rows]),
+        ("samples", [_number(row.samples if row.samples > 1 else None) for row in rows]),
+        ("failed", [_number(row.failed or None) for row in rows]),
         ("leak, %", [percent(row.leak_rate) for row in rows]),
     ]
     return Section("Accuracy", columns + _filled(optional))
@@ -125,13 +141,14 @@ def _differences(rows: Sequence[Row], interval: str) -> Section:
         ("method", [row.name for row, _, _ in pairs]),
         ("minus", [other for _, other, _ in pairs]),
         ("points", [percent(gap.estimate, "+") for _, _, gap in pairs]),
-        (interval, [_range(gap.low, gap.high, "+") for _, _, gap in pairs]),
+        (interval, [span(gap.low, gap.high, "+") for _, _, gap in pairs]),
         ("better", [f"{gap.better:,}" for _, _, gap in pairs]),
         ("worse", [f"{gap.worse:,}" for _, _, gap in pairs]),
     ]
     optional = [("p", [_p(row.adjusted_p.get(other)) for row, other, _ in pairs])]
     styles = ["green" if gap.low > 0 else "red" if gap.high < 0 else "" for _, _, gap in pairs]
-    title = "Differences on the same tasks (better, worse: tasks that changed)"
+    tested = "; p: McNemar's, after Holm" if any(row.adjusted_p for row in rows) else ""
+    title = f"Differences on the same tasks (better, worse: tasks that changed{tested})"
     return Section(title, columns + _filled(optional), names=2, styles=styles)
 
 
@@ -148,6 +165,43 @@ def _prices(rows: Sequence[Row]) -> list[Section]:
     further = [tokens[at : at + _MEMBERS_ABREAST] for at in range(_MEMBERS_ABREAST, len(tokens), _MEMBERS_ABREAST)]
     title = "Price of a task (tokens by member: prompt + completion)"
     return [Section(title, [_names(rows), *columns]) for columns in (first, *further) if columns]
+
+
+def _usage(rows: Sequence[Row]) -> Section:
+    """Each method's members below one another, a task's share of all."""
+    told = [
+        (row, member, account, row.samples * (row.n + row.unjudged))
+        for row in rows
+        for member, account in row.usage.items()
+        if account.calls
+    ]
+    columns = [
+        ("method", [row.name for row, *_ in told]),
+        ("member", [member for _, member, *_ in told]),
+        ("calls", [_number(account.calls / of) for *_, account, of in told]),
+        ("prompt", [_tokens(account.prompt / of, account) for *_, account, of in told]),
+    ]
+    columns += _filled([("cached", [_number(account.cached / of or None) for *_, account, of in told])])
+    columns += [("completion", [_tokens(account.completion / of, account) for *_, account, of in told])]
+    beside = [
+        ("reasoning", [_number(account.reasoning / of or None) for *_, account, of in told]),
+        ("seconds", [_number(account.seconds / of) for *_, account, of in told]),
+        ("total cost", [_money(account.cost) for *_, account, _ in told]),
+    ]
+    rough = "; ~: not the server's count" if any(account.estimated for _, _, account, _ in told) else ""
+    return Section(
+        f"Usage of a task by member (prompt holds cached, completion holds reasoning{rough})",
+        columns + _filled(beside),
+        names=2,
+    )
+
+
+def _tokens(mean: float, account: Account) -> str:
+    return f"{'~' if account.estimated else ''}{_number(mean)}"
+
+
+def _two_errors(row: Row) -> str:
+    return NOTHING if row.standard_error is None or isnan(row.standard_error) else f"±{percent(2 * row.standard_error)}"
 
 
 def _names(rows: Sequence[Row]) -> Column:
@@ -193,7 +247,8 @@ def percent(value: float | None, sign: str = "") -> str:
     return NOTHING if value is None or isnan(value) else f"{round(100 * value, 1) + 0.0:{sign}.1f}"
 
 
-def _range(low: float, high: float, sign: str = "") -> str:
+def span(low: float, high: float, sign: str = "") -> str:
+    """An interval of shares, in percent."""
     return NOTHING if isnan(low) else f"[{percent(low, sign)}, {percent(high, sign)}]"
 
 
@@ -216,11 +271,13 @@ def _p(value: float | None) -> str:
 
 def _flat(row: Row) -> dict[str, Any]:
     fields = asdict(row)
-    differences, pvalues, tokens = (fields.pop(name) for name in ("difference_to", "adjusted_p", "tokens_per_member"))
-    for other, gap in differences.items():
-        fields |= {f"difference.{other}.{name}": value for name, value in gap.items()}
-    fields |= {f"adjusted_p.{other}": p for other, p in pvalues.items()}
-    return fields | {f"tokens.{member}": mean for member, mean in tokens.items()}
+    by_name = {"difference_to": "difference", "adjusted_p": "adjusted_p", "p": "p", "tasks_needed": "tasks_needed"}
+    by_name |= {"tokens_per_member": "tokens", "usage": "usage"}
+    for name, column in by_name.items():
+        for key, value in fields.pop(name).items():
+            parts = value if isinstance(value, dict) else {"": value}
+            fields |= {f"{column}.{key}.{part}".rstrip("."): figure for part, figure in parts.items()}
+    return fields
 
 
 def without_nan(value: Any) -> Any:

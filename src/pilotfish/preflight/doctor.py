@@ -29,7 +29,13 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
     """Team, keys, servers, models, tasks, verifier, and a rehearsal of the topology."""
     yield _trainee(recipe)
     for name, member in recipe.team.items():
-        yield _server(name, member) if member.engine == "openai" else _local(name, member)
+        if member.engine == "openai":
+            yield from (_server(name, member, address) for address in member.addresses)
+        else:
+            yield _local(name, member)
+        if member.engine == "vllm":
+            yield _served(name, member)
+    yield from _shares(recipe)
     tasks: dict[str, list[Task]] = {}
     yield from _tasks(recipe, tasks)
     form = recipe.topology.load().form
@@ -50,12 +56,11 @@ def _trainee(recipe: Recipe) -> Finding:
     return Finding("ok", "team", f"{', '.join(recipe.team)}; {recipe.trainee} is trained")
 
 
-def _server(name: str, member: MemberConfig) -> Finding:
+def _server(name: str, member: MemberConfig, address: str) -> Finding:
     from pilotfish.preflight.endpoint import list_models, shown
 
     if member.key_env and not os.environ.get(member.key_env, "").strip():
         return Finding("fail", name, f"no key in ${member.key_env}", "export it or set key_env")
-    address = member.base_url or ""
     if "@" in address:
         return Finding(
             "fail", name, f"{shown(address)}: the address carries a user or a password", "put the key in key_env"
@@ -92,6 +97,33 @@ def _local(name: str, member: MemberConfig) -> Finding:
             "fail", name, f"{member.model} is not here, and HF_HUB_OFFLINE is set", "unset it, or name a folder"
         )
     return Finding("warn", name, f"{member.model} is not here yet", "it will be fetched from the hub when first used")
+
+
+def _served(name: str, member: MemberConfig) -> Finding:
+    """Whether its server can be started; it is not."""
+    from pilotfish.engine.vllm_command import NOT_INSTALLED, WAY_OUT, find_vllm, is_free
+
+    executable, served = find_vllm(), member.served
+    if executable is None:
+        return Finding("fail", name, f"engine vllm: {NOT_INSTALLED}", WAY_OUT)
+    if served.port and not is_free(served.port):
+        return Finding("fail", name, f"port {served.port} is taken", f"leave team.{name}.vllm.port out, or free it")
+    gpus = ", ".join(map(str, served.places))
+    return Finding("ok", name, f"{executable} will be started; it takes {served.memory:g} of GPU {gpus}")
+
+
+def _shares(recipe: Recipe) -> Iterator[Finding]:
+    """Whether the servers of a recipe ask for more of a GPU than there is."""
+    servers = {member.server: name for name, member in recipe.team.items() if member.engine == "vllm"}
+    shares: dict[int, float] = {}
+    for name in servers.values():
+        served = recipe.team[name].served
+        for gpu in served.places:
+            shares[gpu] = shares.get(gpu, 0.0) + served.memory
+    for gpu, share in shares.items():
+        if share > 1:
+            what = f"the servers of {', '.join(servers.values())} ask for {share:.2f} of it"
+            yield Finding("fail", f"gpu {gpu}", what, "lower vllm.memory, or give them other GPUs with vllm.gpus")
 
 
 def _tasks(recipe: Recipe, found: dict[str, list[Task]]) -> Iterator[Finding]:

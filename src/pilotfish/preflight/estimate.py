@@ -12,20 +12,22 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pilotfish.curriculum import curriculum
 from pilotfish.episode import Journal
 from pilotfish.evaluate.arms import Arm, best_constant, control
-from pilotfish.evaluate.bench import compare, standard_arms
+from pilotfish.evaluate.bench import play_arms
+from pilotfish.evaluate.lineup import arms_of
 from pilotfish.preflight.costs import HOLDOUT, Portion, Rehearsal, rehearse_stage
 from pilotfish.preflight.filler import Count, Tally, quarter_of_characters
 from pilotfish.preflight.memory import local_folder
 from pilotfish.preflight.stages import Stage, check_lacking, notes, stages_of
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run
+from pilotfish.spending import arm_name
 from pilotfish.task import load_tasks
 from pilotfish.team import Messages, Price, Usage
 
@@ -41,10 +43,12 @@ class Line:
     member: str
     likely: Tally
     most: Tally
+    price: Price = field(default_factory=Price)
+    """Of the model that the member sits on at this stage."""
 
-    def cost(self, price: Price) -> tuple[float, float]:
+    def cost(self) -> tuple[float, float]:
         """Money, likely and at most; what a server's cache may save is not counted."""
-        return _cost(self.likely, price), _cost(self.most, price)
+        return _cost(self.likely, self.price), _cost(self.most, self.price)
 
 
 @dataclass(frozen=True)
@@ -73,17 +77,24 @@ def estimate_recipe(recipe: Recipe, means: Mapping[str, float] | None = None) ->
         RecipeError, TaskError: tasks that cannot be had, or a stage without the answers that it trains on.
         TopologyError, ValueError: a topology that cannot be played by this team.
     """
-    lengths = {name: _length(name, member.sampling.max_tokens, means or {}) for name, member in recipe.team.items()}
-    counts = {name: _counter(recipe, name) for name in recipe.team}
-    likely = {name: round(tokens) for name, (tokens, _) in lengths.items()}
-    most = {name: member.sampling.max_tokens for name, member in recipe.team.items()}
+    teams = recipe.teams()
+    lengths = {name: _lengths(team, recipe, means or {}) for name, team in teams.items()}
+    counts = {name: {member: _counter(team, member) for member in team.team} for name, team in teams.items()}
+    likely = {name: {member: round(tokens) for member, (tokens, _) in of.items()} for name, of in lengths.items()}
+    most = {name: {m: member.sampling.max_tokens for m, member in team.team.items()} for name, team in teams.items()}
     material = _Material.of(recipe)
     first, second = (_rehearsed(recipe, material, counts, tokens) for tokens in (likely, most))
-    rough = tuple(name for name, count in counts.items() if count is quarter_of_characters)
-    lines = [Line(*key, tally, second[key]) for key, tally in first.items()]
+    lines = [Line(*key, tally, second[key], _price(recipe, *key)) for key, tally in first.items()]
     tasks = material.train.all
     steps = sum(stage.steps(tasks) for stage in material.stages)
-    return Estimate(lines, steps, lengths, rough, tuple(notes(material.stages, tasks)))
+    told = [(name, member) for name, team in teams.items() for member in team.team if _is_new(team, recipe, member)]
+    return Estimate(
+        lines,
+        steps,
+        {arm_name(name, member): lengths[name][member] for name, member in told},
+        tuple(arm_name(name, member) for name, member in told if counts[name][member] is quarter_of_characters),
+        (*notes(material.stages, tasks), *_capped(recipe, lines)),
+    )
 
 
 def mean_completions(journal: Journal) -> dict[str, float]:
@@ -120,42 +131,55 @@ class _Material:
 
 
 def _rehearsed(
-    recipe: Recipe, material: _Material, counts: Mapping[str, Count], tokens: Mapping[str, int]
+    recipe: Recipe,
+    material: _Material,
+    counts: Mapping[str, Mapping[str, Count]],
+    tokens: Mapping[str, Mapping[str, int]],
 ) -> dict[tuple[str, str], Tally]:
     with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
-        rehearsal = Rehearsal(recipe, counts, tokens, Path(folder))
+        rehearsal = Rehearsal(recipe, counts[""], tokens[""], Path(folder))
         try:
-            asyncio.run(_play(rehearsal, material))
+            asyncio.run(_play(rehearsal, material, counts, tokens))
         finally:
             rehearsal.journal.close()
         return rehearsal.totals
 
 
-async def _play(rehearsal: Rehearsal, material: _Material) -> None:
+async def _play(
+    rehearsal: Rehearsal,
+    material: _Material,
+    counts: Mapping[str, Mapping[str, Count]],
+    tokens: Mapping[str, Mapping[str, int]],
+) -> None:
     for stage in material.stages:
         await rehearse_stage(rehearsal, stage, material.train, material.holdout)
-    rehearsal.seats.move_to(rehearsal.recipe)
-    if material.benchmarks:
-        await _arms(rehearsal, material)
+    if not material.benchmarks:
+        return
+    run = _trained(rehearsal.recipe, rehearsal.folder / "run")
+    for name, team in rehearsal.recipe.teams().items():
+        rehearsal.seats.seat(team, counts[name], tokens[name])
+        await _arms(rehearsal, material, arms_of(name, rehearsal.recipe, run, rehearsal.seats))
 
 
-async def _arms(rehearsal: Rehearsal, material: _Material) -> None:
-    recipe = rehearsal.recipe
-    arms = standard_arms(recipe, _trained(recipe, rehearsal.folder / "run"), rehearsal.seats)
-    arms += await _constant(rehearsal, material.holdout, arms[-1])
+async def _arms(rehearsal: Rehearsal, material: _Material, arms: list[Arm]) -> None:
+    """One team's arms: the first sample of each task, and what a further sample asks beside it."""
+    evaluate = rehearsal.recipe.evaluate
+    arms = arms + await _constant(rehearsal, material.holdout, arms[-1])
     for name, tasks in material.benchmarks:
+        for samples, times in ((1, 1), (2, evaluate.samples - 1))[: evaluate.samples]:
+            config = evaluate.model_copy(update={"samples": samples})
 
-        def progress(arm: str, done: int, of: int, times: float = tasks.times) -> None:
-            if done == of:
-                rehearsal.book(arm, times)
+            def progress(arm: str, done: int, of: int, times: float = times * tasks.times) -> None:
+                if done == of:
+                    rehearsal.book(arm, times)
 
-        await compare(rehearsal.field(name, tasks.sample), arms, recipe, progress)
+            await play_arms(rehearsal.field(name, tasks.sample), arms, config, progress)
 
 
 def _trained(recipe: Recipe, folder: Path) -> Run:
     """A run of the recipe as it is once all is trained; its weights are empty folders."""
     run = Run(folder, recipe)
-    stages = [run.stage(stage.name, stage.recipe) for stage in stages_of(recipe) if stage.name and stage.trains]
+    stages = [run.stage(stage.name, stage.recipe, "") for stage in stages_of(recipe) if stage.name and stage.trains]
     for trained in (stages or [run]) if recipe.trainee else []:
         trained.best.mkdir()
         trained.mark_best(trained.best, 1)
@@ -168,18 +192,41 @@ async def _constant(rehearsal: Rehearsal, holdout: Portion, arm: Arm) -> list[Ar
         return []
     field, candidates = rehearsal.field(HOLDOUT, holdout.sample), rehearsal.recipe.evaluate.constants
     words = await best_constant(arm, field, candidates)
-    rehearsal.book("search for constant words", holdout.times)
-    return [control("best constant words", arm, lambda task: words)]
+    rehearsal.book(arm_name(arm.model, "search for constant words"), holdout.times)
+    return [control(arm_name(arm.model, "best constant words"), arm, lambda task: words)]
 
 
-def _length(name: str, limit: int, means: Mapping[str, float]) -> tuple[float, str]:
-    return (means[name], "measured") if name in means else (limit / 2, "half of max_tokens, a guess")
+def _lengths(team: Recipe, own: Recipe, means: Mapping[str, float]) -> dict[str, tuple[float, str]]:
+    """Completion tokens of a call, and where the figure comes from; what was measured is of the recipe's own models."""
+    return {
+        name: (means[name], "measured")
+        if name in means and member.deployment == own.team[name].deployment
+        else (member.sampling.max_tokens / 2, "half of max_tokens, a guess")
+        for name, member in team.team.items()
+    }
+
+
+def _is_new(team: Recipe, own: Recipe, member: str) -> bool:
+    """Whether a member is told of once more: all of the recipe's own, and of another team those that differ."""
+    return team is own or team.team[member] != own.team[member]
+
+
+def _price(recipe: Recipe, stage: str, member: str) -> Price:
+    model = next((name for name in recipe.evaluate.models if stage.startswith(arm_name(name, ""))), "")
+    return recipe.teams()[model].team[member].price
+
+
+def _capped(recipe: Recipe, lines: Sequence[Line]) -> list[str]:
+    likely = sum(line.cost()[0] for line in lines)
+    if recipe.max_cost is None or likely <= recipe.max_cost:
+        return []
+    return [f"max_cost is {recipe.max_cost:g}: the run will stop there, as it is likely to cost {likely:,.2f}."]
 
 
 def _counter(recipe: Recipe, name: str) -> Count:
     """Counts a member's prompt tokens: by its own tokenizer and chat template where they are on this machine."""
     member = recipe.team[name]
-    folder = local_folder(member.model, member.revision) if member.engine == "transformers" else None
+    folder = local_folder(member.model, member.revision) if member.engine != "openai" else None
     if folder is None or not any((folder / file).exists() for file in ("tokenizer.json", "tokenizer_config.json")):
         return quarter_of_characters
     try:

@@ -62,18 +62,18 @@ class FillerEngine:
         counted: tokens of a prompt.
         tokens: how many it says.
         version: of the weights; a trained policy's differs from the untrained one's.
+        model: told apart from the recipe's own where it is another.
     """
 
-    def __init__(self, member: str, ledger: Ledger, counted: Count, tokens: int, version: int = 0) -> None:
+    def __init__(
+        self, member: str, ledger: Ledger, counted: Count, tokens: int, version: int = 0, model: str = ""
+    ) -> None:
         self.member = member
+        self.identity = f"rehearsal of {member}{model and f' on {model}'}"
         self.ledger = ledger
         self.counted = counted
         self.tokens = tokens
         self.version = version
-
-    @property
-    def identity(self) -> str:
-        return f"rehearsal of {self.member}"
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
         prompt = self.counted(messages)
@@ -99,9 +99,21 @@ class RehearsedSeats(Seats):
 
     def __init__(self, recipe: Recipe, ledger: Ledger, counts: Mapping[str, Count], tokens: Mapping[str, int]) -> None:
         super().__init__(recipe)
+        self.own = recipe
         self.ledger = ledger
         self.counts = counts
         self.tokens = tokens
+        self.models: Mapping[str, str] = {}
+        """Of members that sit on another model than the recipe's own."""
+
+    def seat(self, team: Recipe, counts: Mapping[str, Count], tokens: Mapping[str, int]) -> None:
+        """Seat one of the recipe's teams, on other models."""
+        own = self.own.team
+        self.models = {
+            name: member.deployment for name, member in team.team.items() if member.deployment != own[name].deployment
+        }
+        self.counts, self.tokens = counts, tokens
+        self.move_to(team)
 
     def engine(self, name: str) -> Engine:
         return self.filler(name)
@@ -111,7 +123,8 @@ class RehearsedSeats(Seats):
 
     def filler(self, name: str, version: int = 0) -> FillerEngine:
         """A new engine in a member's seat."""
-        return FillerEngine(name, self.ledger, self.counts[name], self.tokens[name], version)
+        model = self.models.get(name, "")
+        return FillerEngine(name, self.ledger, self.counts[name], self.tokens[name], version, model)
 
     def team(self, *, training: bool, version: int = 0) -> Team:
         """Everyone, as they are sampled in training or in evaluation; `version` is the trainee's."""

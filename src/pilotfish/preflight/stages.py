@@ -13,10 +13,8 @@ from dataclasses import dataclass
 
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.recipe import Stage as Config
+from pilotfish.run import VERSIONS
 from pilotfish.train.profile import BacktrackConfig, CollectStage, SftConfig, TrainConfig, steps
-
-VERSIONS = 1_000_000
-"""Versions of the trainee's weights that a stage has for itself."""
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,8 @@ async def leader(
 
 def _team(room: Room, leader: str, agents: Sequence[str] | None) -> list[tuple[str, int]]:
     """Each agent's name, and which of its copies it is."""
+    if isinstance(agents, str):
+        raise ValueError(f"leader: agents is {agents!r}; give a list, [{agents}]")
     names = [name for name in room.members if name != leader] if agents is None else list(agents)
     if not names:
         raise ValueError(f"leader: {leader} has no agents; name some in the team, or use the topology `alone`")

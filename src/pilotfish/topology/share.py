@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pilotfish.verify.extract import extract_answer
+from pilotfish.verify.extract import ANSWER_IS, extract_answer
 
 if TYPE_CHECKING:
     from pilotfish.episode.turn import Turn
@@ -16,6 +16,8 @@ Share = Literal["full", "reasoning", "answer"]
 """`full`: the response; `reasoning`: without its result; `answer`: the result alone. Source: MLPO's ablation."""
 ABSENT = "(no answer)"
 NO_RESULT = "(no result)"
+MARK = 40
+"""Characters that the mark itself takes: no text is cut to save fewer."""
 
 
 def shared(turn: Turn | None, share: Share, budget: int | None) -> str:
@@ -45,16 +47,23 @@ def shared(turn: Turn | None, share: Share, budget: int | None) -> str:
 def without_result(text: str) -> str:
     """A response without the span its answer was read from; what stands before and after stays."""
     found = extract_answer(text)
-    if found.answer is None or not found.region:
+    span = found.region if found.source in ("box", "answer is") else found.answer
+    if not span or span == text:
         return text
-    before, region, after = text.rpartition(found.region)
-    return f"{before}…{after}" if region else text
+    if found.source == "answer is":  # the number may stand once more behind it
+        begins = [match.end() for match in ANSWER_IS.finditer(text)]
+        at = next((place for end in reversed(begins) if (place := text.find(span, end)) >= 0), -1)
+    elif found.source == "box":
+        at = text.rfind(f"{{{span}}}") + 1 or text.rfind(span)
+    else:
+        at = text.rfind(span)
+    return f"{text[:at]}…{text[at + len(span) :]}" if at >= 0 else text
 
 
 def cut(text: str, budget: int, characters_per_token: float) -> str:
     """A text without its middle, where it is longer than so many tokens; a mark says how much is gone."""
     room = max(2, int(budget * characters_per_token))
-    if len(text) <= room:
+    if len(text) <= room + MARK:
         return text
     gone = round((len(text) - room) / characters_per_token)
     head = room // 2

@@ -21,6 +21,7 @@ from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.task import Task
 from pilotfish.train.early_stop import EarlyStop
+from pilotfish.train.order import Shares
 from pilotfish.train.profile import SftConfig, TrainConfig, steps
 from pilotfish.train.rollout import Rollout, RowId, leaks
 from pilotfish.train.sifted import sifted
@@ -169,8 +170,14 @@ class _Training:
             on_step=self.after_step,
             on_log=self.log,
             first_version=self.run.version(0),
-            right={row: self.store.share_right(row.task, row.set, row.decision) for row in rows},
+            right=self.shares(rows),
         )
+
+    def shares(self, rows: Sequence[RowId]) -> Shares | None:
+        """How right the stored answers are that each group stands on; None where none were collected."""
+        shaped = self.config.prefix == "shaped"
+        places = {row: (row.task, row.set, row.decision if shaped else 0) for row in rows}
+        return {row: self.store.share_right(*place) for row, place in places.items()} if self.store.sets else None
 
     def rows(self, tasks: Sequence[Task]) -> list[RowId]:
         """One id a group.
@@ -184,7 +191,8 @@ class _Training:
         elif self.store.sets and self.config.prefix == "stored":
             self.store.expect(self.recipe, rounds=(0,))
         # A set that nobody answered, or whose leader did not, has nothing to train on.
-        lost = set(self.store.lacking(tasks, sets, decisions)) if self.store.sets else set()
+        rounds = decisions if self.config.prefix == "shaped" else (0,)
+        lost = set(self.store.lacking(tasks, sets, rounds)) if self.store.sets else set()
         stands = [(task.id, number) for task in tasks for number in range(sets) if (task.id, number) not in lost]
         return [RowId(*place, decision) for place in stands for decision in decisions]
 

@@ -30,8 +30,10 @@ def order(rows: Sequence[RowId], config: TrainConfig, seed: int, right: Shares |
     wanted = steps(config, len(rows)) * config.tasks_per_step
     epoch = 0
     while len(laid) < wanted:
-        shuffled = random.Random(f"{seed}/{epoch}").sample(list(rows), len(rows))
-        laid += _sorted(shuffled, config.set_order, right)[: len(rows) // config.tasks_per_step * config.tasks_per_step]
+        full = len(rows) // config.tasks_per_step * config.tasks_per_step
+        # Cut before it is sorted: what an epoch leaves out is drawn anew each time.
+        shuffled = random.Random(f"{seed}/{epoch}").sample(list(rows), len(rows))[:full]
+        laid += _sorted(shuffled, config.set_order, right)
         epoch += 1
     return laid[:wanted]
 

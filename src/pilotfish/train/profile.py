@@ -31,6 +31,11 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
+def _check_division(batch: int, micro_batch: int | None) -> None:
+    if micro_batch and batch % micro_batch:
+        raise ValueError(f"micro_batch = {micro_batch} does not divide batch = {batch}; change one of the two")
+
+
 class RewardConfig(BaseModel):
     """Terms added to the 0/1 reward of the team's answer; off by default."""
 
@@ -61,6 +66,11 @@ class SftConfig(BaseModel):
     learning_rate: float = Field(default=5e-4, gt=0)
     """The highest; warmed up over 5 % of the steps, then down to 0 along a cosine."""
 
+    @model_validator(mode="after")
+    def _divides(self) -> SftConfig:
+        _check_division(self.batch, self.micro_batch)
+        return self
+
 
 class BacktrackConfig(BaseModel):
     """Learning to notice an error and recover (MLPO's first stage): chains that start wrong and end right."""
@@ -88,6 +98,11 @@ class BacktrackConfig(BaseModel):
     """The highest; warmed up over 5 % of the steps, then down to 0 along a cosine."""
     max_length: int = Field(default=4096, ge=1)
     """Most tokens of prompt and chain together; longer rows are left out, and counted."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> BacktrackConfig:
+        _check_division(self.batch, self.micro_batch)
+        return self
 
 
 class CollectStage(BaseModel):

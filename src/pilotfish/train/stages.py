@@ -7,6 +7,7 @@ finished is not run again. All share the run's journal.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from pilotfish.collect.main import collect_in
@@ -19,19 +20,23 @@ from pilotfish.workshop import Workshop
 
 def train_stages(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
     """Run the stages that are not finished; the last one's weights become the run's `best`."""
+    run.check_stages({name: recipe.at(name, None) for name, config in recipe.stages.items() if config})
     weights: Path | None = None
+    stamp = ""
     for name, config in recipe.stages.items():
         if config is None:
             continue
         told(f"note: stage {name}", 0, {})
         staged = recipe.at(name, weights)
         workshop.seats.move_to(staged)
+        workshop.play(workshop.seats.release())
         if isinstance(config, CollectStage):
-            collect_in(staged, run, workshop, config.rounds, told=told)
+            collect_in(staged, run, workshop, config.rounds, told=told, leading=stamp)
             continue
-        with run.stage(name, staged) as stage:
+        with run.stage(name, staged, stamp) as stage:
             train_one(staged, stage, workshop, told)
-            weights = whole_weights(stage) or weights
+            if left := whole_weights(stage):
+                weights, stamp = left, stage.stamp
     if weights is not None:
         _point_best_at(run, weights)
 
@@ -45,11 +50,13 @@ def whole_weights(stage: Run) -> Path | None:
         return stage.best if stage.best.exists() else None
     merged = stage.folder / "merged"
     if not merged.exists():
+        shutil.rmtree(stage.folder / "merged.new", ignore_errors=True)  # of a process that was killed
         from pilotfish.train.lora import merge  # slow to import
 
-        merge(stage.recipe.team[stage.recipe.trainee or ""], stage.best, merged)
-        if stage.best_step is not None:
-            stage.mark_best(merged, stage.best_step)
+        partial = stage.folder / "merged.new"
+        merge(stage.recipe.team[stage.recipe.trainee or ""], stage.best, partial)
+        stage.mark_best(partial, stage.best_step or 0)
+        partial.rename(merged)
     return merged
 
 

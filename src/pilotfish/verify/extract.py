@@ -179,7 +179,7 @@ def _percent_after(text: str, end: int) -> str:
     return "\\%" if _PERCENT.match(text, end) else ""
 
 
-_MARKER = re.compile(
+ANSWER_IS = re.compile(
     r"(?:\banswers?\*{0,2}\s*(?:is|are|was|should be|would be|will be|=|:|：)|\banswer\s*(?=\\\[|\$|\\\()"
     r"|(?:答案|结果)\s*(?:是|为|：|:|等于)|\br[ée]ponse\s*(?:est|:)|\brespuesta\s*(?:es|:)|\bantwort\s*(?:ist|:)"
     r"|\bresposta\s*(?:é|:)|####)[\s*_:：\"']*",
@@ -189,7 +189,7 @@ _MARKER = re.compile(
 
 def _after_marker(tail: str) -> str | None:
     """What follows the last "answer is" that has something after it in its sentence; None where none has."""
-    for match in reversed(list(_MARKER.finditer(tail))):
+    for match in reversed(list(ANSWER_IS.finditer(tail))):
         rest = tail[match.end() :].lstrip(" \t*_")
         if _sentence(rest).strip(" .*_$"):
             return rest

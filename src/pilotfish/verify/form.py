@@ -31,8 +31,14 @@ def form_fault(text: str, form: str) -> str | None:
     if opened > closed:
         return "<think> is not closed"
     if found.answer is None:
-        return _LENGTH.sub("too long", found.why)
-    return None if opened >= 0 else "no <think>…</think> before <answer>"
+        early = 0 <= text.find("<answer>") < closed
+        return "<answer> stands before </think>" if early else _LENGTH.sub("too long", found.why)
+    if opened < 0:
+        return "no <think>…</think> before <answer>"
+    if text.count("<think>") > 1:
+        return "more than one <think>"
+    return None if _WHOLE.match(text) else "text outside <think> and <answer>"
 
 
+_WHOLE = re.compile(r"\s*<think>.*</think>\s*<answer>", re.DOTALL | re.IGNORECASE)
 _LENGTH = re.compile(r"\d+ characters long;.*")

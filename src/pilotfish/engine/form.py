@@ -1,0 +1,60 @@
+"""The body of a request, in the two forms of the OpenAI wire format.
+
+`chat` sends the messages; the server's template makes a prompt of them. `completions` is for servers and base models
+without a template: the prompt is the messages' texts in their order, a blank line between them, and no roles.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pilotfish.team import Messages, Sampling
+
+Form = Literal["chat", "completions"]
+PATHS: dict[Form, str] = {"chat": "/chat/completions", "completions": "/completions"}
+"""What follows `base_url`."""
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def request_body(
+    model: str,
+    messages: Messages,
+    sampling: Sampling,
+    seed: int,
+    extra: Mapping[str, Any],
+    form: Form = "chat",
+    stream: bool = False,
+) -> bytes:
+    """The JSON of a request.
+
+    Every sampling field is sent, also those at 1: servers put a model's recommended values in place of missing ones.
+    The seed is cut to 31 bits, the range that all servers take.
+
+    Args:
+        extra: fields to add or replace; a None removes the field (`{"seed": None}` for a server that refuses seeds).
+        form: messages, or one prompt.
+        stream: ask for the answer in pieces, and for its usage at the end.
+    """
+    body: dict[str, Any] = {
+        "model": model,
+        **({"messages": messages} if form == "chat" else {"prompt": plain_prompt(messages)}),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "seed": seed & 0x7FFFFFFF,
+    }
+    if sampling.stop:
+        body["stop"] = sampling.stop
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    if extra:
+        body = {name: value for name, value in (body | dict(extra)).items() if value is not None}
+    return _encode(body).encode()
+
+
+def plain_prompt(messages: Messages) -> str:
+    """The prompt of the completions form: the texts alone, a blank line between them."""
+    return "\n\n".join(message["content"] for message in messages)

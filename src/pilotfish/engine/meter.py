@@ -1,0 +1,98 @@
+"""A meter on what a run spends: engines behind it make no further call once the run's `max_cost` is spent.
+
+    meter = Meter(most=5.0, spent=1.2)              # what the journal says was spent before
+    engine = Metered(engine, meter, price, places=64)
+
+What was in flight at that moment is answered, recorded and paid, and nothing beyond: a call is admitted when a place is
+free for it, not when it gets into line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+from pilotfish.engine.base import Completion, Engine, Refused
+from pilotfish.team import Messages, Price, Sampling
+
+
+class MaxCostReached(Refused):
+    """The run has spent what it may."""
+
+
+class Meter:
+    """Counts money.
+
+    Args:
+        most: where it stops, in the recipe's currency.
+        spent: before it was opened.
+    """
+
+    def __init__(self, most: float, spent: float = 0.0) -> None:
+        self.most = most
+        self.spent = spent
+        self._flying = 0
+        self._landed = asyncio.Event()
+
+    async def admit(self) -> None:
+        """Let a call pass; `settle` must follow.
+
+        Raises:
+            MaxCostReached: all is spent. Raised when no call is in flight any more, so that none is lost unrecorded.
+        """
+        if self.spent >= self.most:
+            while self._flying:
+                await self._landed.wait()
+            raise MaxCostReached(
+                f"max_cost is {self.most:g}, and this run has spent {self.spent:.4g}: no further call is made. What "
+                "was answered is recorded and is not paid again; the same command goes on with --set max_cost=… above "
+                f"{self.spent:.4g}"
+            )
+        self._flying += 1
+        self._landed.clear()
+
+    def settle(self, money: float) -> None:
+        """Charge a call that was let pass; 0 for one that did not answer."""
+        self.spent += money
+        self._flying -= 1
+        if not self._flying:
+            self._landed.set()
+
+
+class Metered:
+    """An engine behind a meter.
+
+    Args:
+        engine: that is asked.
+        meter: shared by all engines of a run.
+        price: of the member that asks.
+        places: most calls in flight; None where the engine takes all at once.
+    """
+
+    def __init__(self, engine: Engine, meter: Meter, price: Price, places: int | None = None) -> None:
+        self.engine = engine
+        self.meter = meter
+        self.price = price
+        self._places: AbstractAsyncContextManager[None] = asyncio.Semaphore(places) if places else nullcontext()
+
+    @property
+    def identity(self) -> str | None:
+        return self.engine.identity
+
+    @property
+    def version(self) -> int:
+        return self.engine.version
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        async with self._places:
+            await self.meter.admit()
+            money = 0.0
+            try:
+                done = await self.engine.complete(messages, sampling, seed)
+                money = done.usage.cost(self.price)
+                return done
+            finally:
+                self.meter.settle(money)
+
+    async def close(self) -> None:
+        await self.engine.close()

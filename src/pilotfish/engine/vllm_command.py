@@ -1,0 +1,91 @@
+"""What `vllm serve` is started with for a member: the command, its environment, a port; and whether it answers.
+
+served = command(find_vllm() or "vllm", member, free_port())
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import shutil
+import socket
+import sys
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pilotfish.engine.base import Refused
+from pilotfish.member import MemberConfig
+
+HOST = "127.0.0.1"
+PORTS = range(20_000, 32_000)
+"""Where a free port is looked for: below those that systems give to outgoing connections."""
+NOT_INSTALLED = "there is no command `vllm` on the PATH"
+WAY_OUT = "pip install vllm, or use engine openai with the base_url of a server that runs"
+
+
+def command(executable: str, member: MemberConfig, port: int) -> list[str]:
+    """What is run. Defaults of sampling are vLLM's neutral ones: a member is sampled as its recipe says, whatever the
+    model's `generation_config.json` would add. `vllm.args` come last, so they may say otherwise."""
+    served = member.served
+    options: dict[str, object] = {
+        "--host": HOST,
+        "--port": port,
+        "--gpu-memory-utilization": served.memory,
+        "--tensor-parallel-size": served.tensor_parallel,
+        "--data-parallel-size": served.data_parallel,
+        "--dtype": member.dtype,
+        "--generation-config": "vllm",
+    }
+    if member.revision:
+        options["--revision"] = member.revision
+    pairs = [str(part) for pair in options.items() for part in pair]
+    trust = ["--trust-remote-code"] if member.trust_remote_code else []
+    return [executable, "serve", member.model, *pairs, *trust, *served.args]
+
+
+def environment(name: str, gpus: Sequence[int], env: Mapping[str, str]) -> dict[str, str]:
+    """The server's environment. GPUs are counted as `device: cuda:N` counts them: among those that the run may see.
+
+    Raises:
+        Refused: a GPU that the run may not see.
+    """
+    if not gpus:
+        return dict(env)
+    visible = [part.strip() for part in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    if visible and (hidden := [gpu for gpu in gpus if gpu >= len(visible)]):
+        raise Refused(
+            f"{name}: vllm.gpus names GPU {hidden[0]}, and CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']} leaves "
+            f"{len(visible)}, counted from 0; name one of them or export more"
+        )
+    return {**env, "CUDA_VISIBLE_DEVICES": ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)}
+
+
+def find_vllm() -> str | None:
+    """The command `vllm`: on the PATH, or beside this interpreter where its environment is not activated."""
+    return shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    draw = random.SystemRandom()  # runs that start together must not meet; training seeds the global generator
+    return next(port for port in iter(lambda: draw.choice(PORTS), None) if is_free(port))
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def is_healthy(port: int) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://{HOST}:{port}/health", timeout=5) as response:
+            return bool(response.status == 200)
+    except (OSError, http.client.HTTPException):
+        return False

@@ -1,0 +1,108 @@
+"""Accounts: what members used, from the turns of episodes: calls, tokens, seconds, money.
+
+    accounts(episodes, prices)["actor"].prompt     # charged: a call that methods share counts in each of them
+    asked(played, recipe)["actor"].calls           # asked: each call once, as a server's own count has it
+
+Tokens are the server's, or the engine's in process; where a server does not count, a quarter of the characters, marked
+`estimated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pilotfish.episode import Episode, Turn
+from pilotfish.team import Price, Usage
+
+if TYPE_CHECKING:
+    from pilotfish.evaluate.arms import Played
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one member used, in all."""
+
+    calls: int = 0
+    """Answered ones."""
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    """Of the prompt tokens, those that the server had in its cache."""
+    reasoning: int = 0
+    """Of the completion tokens, those that the server does not show."""
+    estimated: bool = False
+    """Whether any count is not the server's or the engine's own."""
+    seconds: float = 0.0
+    """Of the calls, one after the other."""
+    cost: float | None = None
+    """In the recipe's currency; None for a member without a price."""
+
+    def __add__(self, other: Account) -> Account:
+        known = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return Account(
+            self.calls + other.calls,
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            self.reasoning + other.reasoning,
+            self.estimated or other.estimated,
+            self.seconds + other.seconds,
+            sum(known) if known else None,
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.completion
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The calls behind all methods of an evaluation, each once."""
+
+    account: Account = field(default_factory=Account)
+    """What this run has asked, also while it trained."""
+    recalled: int = 0
+    """Calls that an earlier run had answered; they cost nothing."""
+
+
+def accounts(episodes: Iterable[Episode], prices: Mapping[str, Price]) -> dict[str, Account]:
+    """What each member is charged for in episodes; a call that stands twice in one of them counts once."""
+    total: dict[str, Account] = {}
+    for episode in episodes:
+        for turn in {placed.turn.key: placed.turn for placed in episode.turns}.values():
+            if turn.answered:
+                total[turn.member] = total.get(turn.member, Account()) + _account(turn, prices[turn.member])
+    return total
+
+
+def asked(played: Sequence[Played]) -> dict[str, Asked]:
+    """What was really asked of each member, however many methods share a call."""
+    told: set[str] = set()
+    total: dict[str, Asked] = {}
+    for one in played:
+        members = one.arm.team.members
+        for turn in (placed.turn for episode in one.episodes for placed in episode.turns):
+            if turn.key in told or not turn.answered or _said(turn):
+                continue
+            told.add(turn.key)
+            so_far = total.get(turn.member, Asked())
+            if turn.asker:
+                account = so_far.account + _account(turn, members[turn.member].price)
+                total[turn.member] = Asked(account, so_far.recalled)
+            else:
+                total[turn.member] = Asked(so_far.account, so_far.recalled + 1)
+    return total
+
+
+def _said(turn: Turn) -> bool:
+    """Whether the words were put into a member's mouth: a control."""
+    return turn.usage == Usage()
+
+
+def _account(turn: Turn, price: Price) -> Account:
+    used = turn.usage
+    cost = used.cost(price) if price.input or price.output else None
+    counts = (used.prompt, used.completion, used.cached, used.reasoning)
+    return Account(int(not _said(turn)), *counts, used.estimated, turn.seconds, cost)

@@ -1,0 +1,103 @@
+"""Scores: one line an episode of an evaluation, in `scores.jsonl` of a run's folder; what reports are made from.
+
+    for line in Path("runs/hint/scores.jsonl").read_text().splitlines():
+        score = json.loads(line)            # {"benchmark": "math500", "arm": "solo", "task": "7", "reward": 1.0, …}
+
+The words behind a line are in the run's journal: `journal.episode(score["episode"])`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pilotfish.episode import Episode
+from pilotfish.task import Task
+from pilotfish.team import Price, Usage
+
+if TYPE_CHECKING:
+    from pilotfish.evaluate.arms import Arm, Played
+
+FILE = "scores.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One episode of an evaluation."""
+
+    benchmark: str
+    arm: str
+    role: str
+    """`baseline`, `untrained`, `trained` or `control`."""
+    model: str
+    """The name in `evaluate.models`; empty for the recipe's own team."""
+    task: str
+    sample: int
+    """From 0, of the samples of a task."""
+    reward: float | None
+    """None where there is no verdict: the episode has failed, and is never counted as wrong."""
+    extracted: str | None
+    """What the verifier read from the answer."""
+    why: str
+    """The verifier's reason, or what made the episode fail."""
+    answer: str | None
+    """The team's answer, whole; None where a required call failed."""
+    episode: str
+    """Its id in the journal."""
+    calls: int
+    seconds: float
+    """Of the calls one after the other, as recorded when they were made."""
+    cost: float | None
+    """In the recipe's currency; None where no member has a price."""
+    usage: dict[str, Usage]
+    """By member; a call that methods share is charged to each."""
+    level: Any = None
+    """As the benchmark tells it."""
+    subject: Any = None
+
+
+def scored(benchmark: str, played: Played, tasks: Sequence[Task]) -> list[Score]:
+    """The scores of an arm: all tasks of the first sample, then of the next."""
+    return [
+        _score(benchmark, played.arm, task, number, episode)
+        for number, episodes in enumerate(played.samples)
+        for task, episode in zip(tasks, episodes, strict=True)
+    ]
+
+
+def _score(benchmark: str, arm: Arm, task: Task, sample: int, episode: Episode) -> Score:
+    verdict, usage = episode.verdict, episode.usage()
+    return Score(
+        benchmark,
+        arm.name,
+        arm.role,
+        arm.model,
+        task.id,
+        sample,
+        verdict.reward,
+        verdict.extracted,
+        verdict.why,
+        episode.answer,
+        episode.id,
+        calls=len(episode.turns),
+        seconds=sum(placed.turn.seconds for placed in episode.turns),
+        cost=cost(usage, {name: member.price for name, member in arm.team.members.items()}),
+        usage=usage,
+        level=task.meta.get("level"),
+        subject=task.meta.get("subject"),
+    )
+
+
+def cost(usage: dict[str, Usage], prices: dict[str, Price]) -> float | None:
+    """Money for what members used; None where none of them has a price."""
+    if not any(price.input or price.output for price in prices.values()):
+        return None
+    return sum(used.cost(prices[member]) for member, used in usage.items())
+
+
+def lines(scores: Iterable[Score]) -> Iterator[str]:
+    """JSON, one line a score."""
+    for score in scores:
+        yield json.dumps(asdict(score), ensure_ascii=False, default=str)

@@ -1,0 +1,26 @@
+"""What a run has spent, from its record: `max_cost` counts from there."""
+
+from __future__ import annotations
+
+from pilotfish.episode import Journal, Turn
+from pilotfish.recipe import Recipe
+
+
+def spent(recipe: Recipe, journal: Journal) -> float:
+    """Money that a run has spent: all that it has asked, and not what an earlier run had answered for it."""
+    prices = {name: {seat: member.price for seat, member in team.team.items()} for name, team in recipe.teams().items()}
+    total = 0.0
+    for turn in journal.turns():
+        if turn.asker and turn.member in recipe.team:
+            total += turn.usage.cost(prices[_model(turn, recipe)][turn.member])
+    return total
+
+
+def _model(turn: Turn, recipe: Recipe) -> str:
+    """For which of the recipe's teams a turn was asked: the name of its arm begins with the team's."""
+    return next((name for name in recipe.evaluate.models if f"|{arm_name(name, '')}" in turn.asker), "")
+
+
+def arm_name(model: str, arm: str) -> str:
+    """What an arm is called that is played by a team of `evaluate.models`."""
+    return f"{model}: {arm}" if model else arm

@@ -1,0 +1,112 @@
+"""Runs of other seeds beside this one: read from their scores, compared over seeds and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from board import board
+from pilotfish import Journal, ScriptedEngine, Task, Team, Verdict
+from pilotfish.evaluate.arms import Arm, Field, Played, Role
+from pilotfish.evaluate.bench import Result, measure
+from pilotfish.evaluate.page import page_markdown
+from pilotfish.evaluate.record import write
+from pilotfish.evaluate.scores import lines, scored
+from pilotfish.evaluate.seeds import OtherSeeds
+from pilotfish.evaluate.stats import nested_difference
+from pilotfish.recipe import Recipe, RecipeError, parse_recipe
+from pilotfish.team import Member
+from pilotfish.topology import solo
+
+TASKS = [Task(f"t{number}", f"Task {number}?", "1") for number in range(40)]
+SEEDS = {0: 0.7, 1: 0.5, 2: 0.6}
+
+
+def rewards(seed: int) -> list[float]:
+    return [float(draw < SEEDS[seed]) for draw in np.random.default_rng(seed).random(len(TASKS))]
+
+
+async def played(name: str, role: Role, right: list[float], folder: Path) -> Played:
+    async def judge(task: Task, answer: str, form: str) -> Verdict:
+        return Verdict(right[int(task.id[1:])], answer)
+
+    team = Team({"actor": Member("actor", "m")}, {"actor": ScriptedEngine(lambda messages, sampling, seed: "x")})
+    arm = Arm(name, solo, team, role)
+    return Played(arm, [await Field("b", TASKS, Journal(folder), judge).play(arm)])
+
+
+async def arms(seed: int, folder: Path) -> list[Played]:
+    baseline = await played("solo", "baseline", rewards(1), folder)
+    return [baseline, await played("hint, trained", "trained", rewards(seed), folder)]
+
+
+def other_run(seed: int, folder: Path, data: dict[str, object]) -> str:
+    """A run as its evaluation leaves it."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(parse_recipe({**data, "seed": seed}).dump())
+    scores = [score for one in asyncio.run(arms(seed, folder / "journal")) for score in scored("b", one, TASKS)]
+    (folder / "scores.jsonl").write_text("".join(f"{line}\n" for line in lines(scores)))
+    return str(folder)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> dict[str, object]:
+    return board(tmp_path, "http://127.0.0.1:1/v1")
+
+
+def own(data: dict[str, object], *folders: str) -> Recipe:
+    return parse_recipe({**data, "evaluate": {"seeds": list(folders)}})
+
+
+def measured(recipe: Recipe, folder: Path) -> Result:
+    async def scenario() -> Result:
+        return await measure(Field("b", TASKS, Journal(folder), _never), await arms(0, folder), OtherSeeds(recipe))
+
+    return asyncio.run(scenario())
+
+
+async def _never(task: Task, answer: str, form: str) -> Verdict:
+    raise AssertionError("whole methods are judged already")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_trained_arm_is_compared_over_seeds_and_tasks(tmp_path: Path, data: dict[str, object]) -> None:
+    folders = [other_run(seed, tmp_path / f"run{seed}", data) for seed in (1, 2)]
+    result = measured(own(data, *folders), tmp_path / "own")
+    found = result.seeds
+    assert found is not None
+    assert found.seeds == [0, 1, 2]
+    assert found.accuracy == {"hint, trained": [pytest.approx(np.mean(rewards(seed))) for seed in (0, 1, 2)]}
+    expected = nested_difference([rewards(0), rewards(1), rewards(2)], rewards(1))
+    assert found.difference_to == {"hint, trained": {"solo": expected}}
+    page = page_markdown(result)
+    assert "| method | seed 0 | seed 1 | seed 2 |" in page
+    assert "Differences over training seeds and tasks together" in page
+    write([result], tmp_path)
+    record = json.loads((tmp_path / "results.json").read_text())["over seeds"]["b"]
+    assert record["difference_to"]["hint, trained"]["solo"]["n"] == len(TASKS)
+
+
+def test_a_run_that_does_not_fit_is_refused_by_name(tmp_path: Path, data: dict[str, object]) -> None:
+    one = other_run(1, tmp_path / "one", data)
+    twin = other_run(1, tmp_path / "twin", data)
+    with pytest.raises(RecipeError, match=r"twin has seed 1|one has seed 1"):
+        OtherSeeds(own(data, one, twin))
+    file = tmp_path / "one" / "scores.jsonl"
+    file.write_text("".join(f"{line}\n" for line in file.read_text().splitlines()[:-1]))
+    with pytest.raises(RecipeError, match=r"one has no score of 'hint, trained' on task t39 of b; evaluate it"):
+        measured(own(data, one), tmp_path / "own")
+    file.unlink()
+    with pytest.raises(RecipeError, match=r"scores\.jsonl is not there; run `pilotfish eval "):
+        OtherSeeds(own(data, one))
+    with pytest.raises(RecipeError, match="no such file"):
+        OtherSeeds(own(data, str(tmp_path / "none")))
+
+
+def test_without_other_seeds_nothing_is_told(tmp_path: Path, data: dict[str, object]) -> None:
+    result = measured(own(data), tmp_path / "own")
+    assert result.seeds is None

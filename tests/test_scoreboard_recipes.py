@@ -1,0 +1,113 @@
+"""The recipes of the tables and the scoreboard: their commands are commands, and every method they name is played.
+
+No model: all seats are scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+
+from pilotfish import Journal, ScriptedEngine, Task, Verdict
+from pilotfish.cli import app
+from pilotfish.cli.options import open_recipe
+from pilotfish.evaluate.arms import Field, Played
+from pilotfish.evaluate.attribution import attributions
+from pilotfish.evaluate.lineup import standard_arms
+from pilotfish.recipe import Recipe, load_recipe
+from pilotfish.run import Run
+from pilotfish.verify import judge as verify
+
+ROOT = Path(__file__).parent.parent
+AGENTPO = ("table1", "table2", "cost", "roles-llama-3.2-3b", "debate-llama-3.2-3b")
+FILES = [
+    "recipes/ci/scoreboard.yaml",
+    "recipes/mlpo/table.yaml",
+    *(f"recipes/agentpo/{name}.yaml" for name in AGENTPO),
+]
+TASKS = [Task("a", "What is 2 + 2?", "4"), Task("b", "What is 3 + 3?", "6")]
+
+
+def commands(file: str) -> list[list[str]]:
+    """The commands in a recipe's header, each as its words without `pilotfish`."""
+    header = "".join(re.findall(r"^#.*\n", (ROOT / file).read_text(), re.MULTILINE))
+    joined = re.sub(r" \\\n#\s*", " ", header)
+    return [shlex.split(line)[2:] for line in joined.splitlines() if re.match(r"#\s+pilotfish ", line)]
+
+
+COMMANDS = [(file, words) for file in FILES for words in commands(file)]
+
+
+def opened(words: list[str]) -> Recipe:
+    """The recipe of a command, read as the command line reads it."""
+    group = typer.main.get_command(app)
+    command = group.get_command(None, words[0])  # type: ignore[attr-defined, arg-type]
+    given = command.make_context(words[0], words[1:]).params
+    return open_recipe(Path(words[1]), given["run"], given["set"])[0]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_recipe_tells_how_it_is_run(file: str) -> None:
+    assert commands(file)
+
+
+@pytest.mark.parametrize(("file", "words"), COMMANDS, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_a_command_of_a_header_is_understood(file: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    if words[1].startswith("runs/"):
+        assert words[1] == f"runs/{load_recipe(file).name}", "the run that the recipe's own training makes"
+    else:
+        assert words[1] == file
+        opened(words)
+
+
+SMALL = [(file, words) for file, words in COMMANDS if any("smollm2" in word for word in words)]
+
+
+def test_every_table_can_be_had_in_small() -> None:
+    tables = {file for file in FILES if "table" in file or "cost" in file}
+    assert {file for file, _ in SMALL} == tables
+
+
+@pytest.mark.parametrize(("file", "words"), SMALL, ids=[file for file, _ in SMALL])
+def test_in_small_nothing_is_read_from_outside(file: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    recipe = opened(words)
+    assert {member.model for member in recipe.team.values()} == {"smollm2"}
+    assert all((ROOT / source.source).is_file() for source in recipe.evaluate.benchmarks)
+    assert not recipe.evaluate.models
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_method_of_a_recipe_is_played(file: str, tmp_path: Path) -> None:
+    recipe = load_recipe(ROOT / file)
+    engine = ScriptedEngine(lambda messages, sampling, seed: "<think>Well.</think><answer>4</answer>")
+    seats = SimpleNamespace(engine=lambda name: engine)
+
+    async def judge(task: Task, answer: str, form: str) -> Verdict:
+        return verify(task, answer, form)
+
+    async def played() -> list[Played]:
+        field = Field("b", TASKS, Journal(tmp_path / "journal"), judge)
+        arms = standard_arms(recipe, Run(tmp_path / "run", recipe), seats)  # type: ignore[arg-type]
+        made = [Played(arm, await field.sample(arm, 1)) for arm in arms]
+        assert await attributions(made, TASKS, judge)
+        return made
+
+    made = asyncio.run(played())
+    assert len({one.arm.name for one in made}) == len(made)
+    assert len(made) > len(recipe.evaluate.against)
+    assert [one.arm.name for one in made for episode in one.first if episode.verdict.reward is None] == []
+
+
+def test_the_scoreboard_has_eight_methods_and_two_benchmarks_that_need_no_network() -> None:
+    recipe = load_recipe(ROOT / "recipes/ci/scoreboard.yaml")
+    assert len({recipe.topology.name, *(other.name for other in recipe.evaluate.against)}) >= 8
+    assert len(recipe.evaluate.benchmarks) >= 2
+    assert {source.kind for source in recipe.evaluate.benchmarks} == {"file", "gym"}
