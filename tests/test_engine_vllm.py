@@ -358,18 +358,27 @@ def test_a_server_that_was_stopped_can_be_started_again(tmp_path: Path, started:
         assert all_gone(started())
 
 
-@pytest.mark.parametrize(
-    ("visible", "expected"), [(None, "1,0"), ("", "1,0"), ("4, 6", "6,4"), ("GPU-a,GPU-b", "GPU-b,GPU-a")]
-)
+@pytest.mark.parametrize(("visible", "expected"), [(None, "1,0"), ("4, 6", "6,4"), ("GPU-a,GPU-b", "GPU-b,GPU-a")])
 def test_gpus_are_counted_among_those_that_the_run_may_see(visible: str | None, expected: str) -> None:
     env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert environment("actor", (1, 0), env)["CUDA_VISIBLE_DEVICES"] == expected
     assert environment("actor", (), env) == env
 
 
-def test_a_gpu_that_the_run_may_not_see_is_refused() -> None:
-    with pytest.raises(Refused, match=r"actor: vllm.gpus names GPU 2, and CUDA_VISIBLE_DEVICES=4,6 leaves 2"):
-        environment("actor", (0, 2), {"CUDA_VISIBLE_DEVICES": "4,6"})
+def test_a_key_that_the_server_would_ask_for_is_not_passed_on() -> None:
+    assert environment("actor", (), {"VLLM_API_KEY": "sk", "HF_TOKEN": "hf"}) == {"HF_TOKEN": "hf"}
+
+
+@pytest.mark.parametrize(
+    ("visible", "leaves"), [("4,6", "GPU 2, and CUDA_VISIBLE_DEVICES=4,6 leaves 2"), ("", "leaves 0")]
+)
+def test_a_gpu_that_the_run_may_not_see_stops_it(
+    tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch, visible: str, leaves: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(Refused, match=leaves):
+        server(tmp_path, gpus=[0, 2], data_parallel=2).start()
+    assert started() == []
 
 
 @pytest.mark.parametrize(

@@ -160,15 +160,15 @@ def check_it_goes_on(own: Path, run: Path, server: MockServer, tmp_path: Path) -
     assert said_in(run) == said_in(tmp_path / "unbroken")
 
 
-@pytest.mark.parametrize("kilobytes", [4, 12, 20, 28, 36, 48, 56, 72, 120, 260])
+@pytest.mark.parametrize("kilobytes", [4, 12, 120, 260])
 def test_on_a_full_disk_a_run_stops_with_the_reason_and_goes_on_once_there_is_room(
     kilobytes: int, server: MockServer, tmp_path: Path
 ) -> None:
     own = written(tmp_path, server)
     with small_disk(tmp_path, kilobytes) as disk:
         line = refused(collect(own, disk / "run"))
-        assert f"{disk}/run" in line
-        assert "space" in line
+        assert "free space" in line.lower()
+        assert "what was recorded before is safe" in line
         subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
         check_it_goes_on(own, disk / "run", server, tmp_path)
 

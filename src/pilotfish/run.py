@@ -77,7 +77,7 @@ class Run:
     def _record(self, recipe: Recipe) -> None:
         """Write the recipe, whole or not at all."""
         partial = self.folder / "recipe.yaml.part"
-        partial.write_text(recipe.dump())
+        partial.write_text(recipe.dump(), encoding="utf-8")
         os.replace(partial, self.folder / "recipe.yaml")
 
     @property

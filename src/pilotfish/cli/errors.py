@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -25,6 +26,9 @@ EXTRAS = {
     "matplotlib": "report",
 }
 """Which extra brings a package that is missing."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What an error says, of whatever type, where a disk is full; it seldom says which file was written."""
 
 
 @contextmanager
@@ -56,10 +60,12 @@ def expected(error: Exception) -> str | None:
     """The message for an error that a user can mend; None for a fault of the program."""
     if isinstance(error, ModuleNotFoundError) and (top := (error.name or "").partition(".")[0]) in EXTRAS:
         return f"the package {top} is missing; pip install 'pilotfish[{EXTRAS[top]}]'"
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}; name another place or mend its permissions"
     if isinstance(error, _known()) or (isinstance(error, ValueError | ModuleNotFoundError) and _on_purpose(error)):
         return str(error)
+    if any(os.strerror(number) in str(error) for number in FULL):
+        return f"{error}: free space and give the same command again; what was recorded before is safe"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; name another place or mend its permissions"
     return _in_own_file(error)
 
 

@@ -49,7 +49,10 @@ def evaluate(
             results = play_all(recipe, opened, progress=progress.told)
         for result in results:
             out().print(page_rich(result))
-        written = [*names(results), *_plots(opened, results)]
+        from pilotfish.report.main import report
+
+        pages = [str(page.relative_to(folder)) for page in report(folder) if page.parent == folder]
+        written = [*names(results), *_plots(opened, results), *pages]
         out().print(f"in {folder}: {', '.join(written)}", soft_wrap=True)
 
 
@@ -65,11 +68,12 @@ def _plots(run: Run, results: Sequence[Result]) -> list[str]:
 def _training(run: Run) -> Iterator[str]:
     from pilotfish.evaluate.plot import plot_training
 
-    if not run.metrics.exists():
-        return
-    with suppress(ValueError):  # a run that was stopped before its first step has nothing to draw
-        plot_training(run.metrics, run.folder / "training.png")
-        yield "training.png"
+    trained = {"training.png": run, **{f"training-{stage.folder.name}.png": stage for stage in run.stages()}}
+    for name, one in trained.items():
+        if one.metrics.exists():
+            with suppress(ValueError):  # what was stopped before its first step has nothing to draw
+                plot_training(one.metrics, run.folder / name)
+                yield name
 
 
 def _budgets(run: Run, results: Sequence[Result]) -> Iterator[str]:

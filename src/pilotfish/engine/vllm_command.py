@@ -45,20 +45,28 @@ def command(executable: str, member: MemberConfig, port: int) -> list[str]:
 
 
 def environment(name: str, gpus: Sequence[int], env: Mapping[str, str]) -> dict[str, str]:
-    """The server's environment. GPUs are counted as `device: cuda:N` counts them: among those that the run may see.
+    """The server's environment: the run's, without a key that the server would ask for, and with its GPUs.
+
+    Args:
+        name: of the member.
+        gpus: counted as `device: cuda:N` counts them, among those that the run may see; all of them when empty.
+        env: the run's environment.
 
     Raises:
         Refused: a GPU that the run may not see.
     """
+    kept = {key: value for key, value in env.items() if key != "VLLM_API_KEY"}
     if not gpus:
-        return dict(env)
-    visible = [part.strip() for part in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-    if visible and (hidden := [gpu for gpu in gpus if gpu >= len(visible)]):
+        return kept
+    if "CUDA_VISIBLE_DEVICES" not in env:
+        return {**kept, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+    visible = [part.strip() for part in env["CUDA_VISIBLE_DEVICES"].split(",") if part.strip()]
+    if hidden := [gpu for gpu in gpus if gpu >= len(visible)]:
         raise Refused(
             f"{name}: vllm.gpus names GPU {hidden[0]}, and CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']} leaves "
             f"{len(visible)}, counted from 0; name one of them or export more"
         )
-    return {**env, "CUDA_VISIBLE_DEVICES": ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)}
+    return {**kept, "CUDA_VISIBLE_DEVICES": ",".join(visible[gpu] for gpu in gpus)}
 
 
 def find_vllm() -> str | None:

@@ -160,7 +160,12 @@ class Room:
 
         All of them end before this returns or raises, so that what was asked does not depend on who was faster.
         """
-        branch = self._here()
+        try:
+            branch = self._here()
+        except BaseException:
+            for coroutine in branches:
+                coroutine.close()  # nobody will ever await it
+            raise
         position = branch.step()
         children = [branch.child(position, number) for number in range(len(branches))]
         tasks = [_start(child, coroutine) for child, coroutine in zip(children, branches, strict=True)]

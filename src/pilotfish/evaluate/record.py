@@ -33,7 +33,7 @@ def write(results: Sequence[Result], folder: Path) -> None:
     """Write all files of an evaluation, each whole or not at all."""
     for name, text in _files(results).items():
         partial = folder / f"{name}.part"
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")
         os.replace(partial, folder / name)
 
 

@@ -1,6 +1,6 @@
 """Scores: one line an episode of an evaluation, in `scores.jsonl` of a run's folder; what reports are made from.
 
-    for line in Path("runs/hint/scores.jsonl").read_text().splitlines():
+    for line in Path("runs/hint/scores.jsonl").open(encoding="utf-8"):
         score = json.loads(line)            # {"benchmark": "math500", "arm": "solo", "task": "7", "reward": 1.0, …}
 
 The words behind a line are in the run's journal: `journal.episode(score["episode"])`.
@@ -53,6 +53,8 @@ class Score:
     """In the recipe's currency; None where no member has a price."""
     usage: dict[str, Usage]
     """By member; a call that methods share is charged to each."""
+    gold: str | None = None
+    """What would have been right."""
     level: Any = None
     """As the benchmark tells it."""
     subject: Any = None
@@ -85,6 +87,7 @@ def _score(benchmark: str, arm: Arm, task: Task, sample: int, episode: Episode) 
         seconds=sum(placed.turn.seconds for placed in episode.turns),
         cost=cost(usage, {name: member.price for name, member in arm.team.members.items()}),
         usage=usage,
+        gold=task.answer,
         level=task.meta.get("level"),
         subject=task.meta.get("subject"),
     )

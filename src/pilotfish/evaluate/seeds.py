@@ -97,8 +97,9 @@ def _read(folder: Path) -> Mapping[tuple[str, str], dict[str, list[float]]]:
     if not file.exists():
         raise RecipeError(f"evaluate.seeds: {file} is not there; run `pilotfish eval {folder}` first")
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for line in file.read_text(encoding="utf-8").splitlines():
-        score = json.loads(line)
+    with file.open(encoding="utf-8") as lines:  # answers may hold line separators of their own
+        scores = [json.loads(line) for line in lines]
+    for score in scores:
         tasks = found.setdefault((score["benchmark"], score["arm"]), {})
         tasks.setdefault(score["task"], []).append(nan if score["reward"] is None else score["reward"])
     return found

@@ -32,7 +32,7 @@ def read_rows(data: str, size: int, seed: int) -> list[Row]:
     if data.startswith(LAB):
         member, _, family = data.removeprefix(LAB).partition("/")
         return rows(member, size, seed, (family,) if family else None)
-    lines = Path(data).read_text(encoding="utf-8").splitlines()
+    lines = Path(data).read_text(encoding="utf-8").split("\n")
     return [_read(f"{data}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
