@@ -5,8 +5,8 @@
 - `ask_from_journal_us`: microseconds of one `room.ask` that the journal answers.
 - `write_us`: microseconds in which one turn becomes durable.
 - `collect` of so many answers of two agents, from a loopback server in a process of its own: resident memory at 20 %,
-  60 % and 100 %, and the share of the wall time in which the journal was writing (target: 0.05). A server that answers
-  at once is the hardest case, since then nobody ever waits; `--latency` gives each answer its seconds.
+  60 % and 100 %, and the share of the wall time in which the journal was writing (target: 0.05). 64 are in flight;
+  `--latency 0` has a server that answers at once, which is the hardest case, since then nobody ever waits.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--asks", type=int, default=400)
     parser.add_argument("--writes", type=int, default=2000)
     parser.add_argument("--answers", type=int, default=5000, help=f"a multiple of {SETS * len(AGENTS)}")
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
+    parser.add_argument("--latency", type=float, default=0.1, help="seconds before each answer")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

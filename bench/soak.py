@@ -1,12 +1,13 @@
 """A soak: evaluate and collect in a loop, through a proxy that lets 30 % of the calls fail, until the time is up.
 
-    python bench/soak.py --minutes 30 [--share 0.3] [--seed 0]
+    python bench/soak.py --minutes 30 [--tasks 10] [--share 0.3] [--seed 0]
 
 Each lap is a new run with an evaluation of three methods on two benchmarks and a collection from two agents, each done
-twice: the second time must ask nobody. After a lap nothing may be lost: no failed episode, no absent answer, and as many
-answers in the journals as the server gave. Prints a line a lap: calls at the proxy, faults it made, answers of the
-server, what failed or was lost, and what was left behind: asyncio tasks that never ended, connections to the proxy,
-sockets (against the end of the first lap), resident memory. Exits with 1 at the end if anything was.
+twice: the second time must ask nobody. After a lap nothing may be lost: no failed episode, no absent answer, and as
+many answers in the journals as the server gave. Prints a line a lap: calls at the proxy, faults it made, answers of the
+server, what failed, was lost or asked again, and what was left behind: asyncio tasks that never ended, connections to
+the proxy, sockets (against the end of the first lap), resident memory, the server's own included. Exits with 1 if
+anything was lost or left. A lap takes half a minute: what failed waits seconds before it is tried again.
 """
 
 from __future__ import annotations
@@ -24,16 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fault_proxy import FaultProxy
 from mock_server import MockServer
 from pilotfish import Journal, Run, collect, evaluate
 from pilotfish.recipe import Recipe, parse_recipe
 
-TASKS = 40
-PATIENCE = {"retries": 40, "timeout_s": 5.0, "concurrency": 32}
+PATIENCE = {"retries": 40, "timeout_s": 3.0, "concurrency": 32}
 
 
 def reply(body: dict[str, Any]) -> str:
@@ -42,10 +42,10 @@ def reply(body: dict[str, Any]) -> str:
     return f"Let me see. So it is \\boxed{{{drawn % 2}}}."
 
 
-def recipe(folder: Path, base_url: str, seed: int) -> Recipe:
+def recipe(folder: Path, base_url: str, seed: int, tasks: int) -> Recipe:
     files = {name: folder / f"{name}.jsonl" for name in ("train", "first", "second")}
     for name, file in files.items():
-        rows = [{"question": f"{name} {n}, seed {seed}: is it so?", "answer": str(n % 2)} for n in range(TASKS)]
+        rows = [{"question": f"{name} {n}, seed {seed}: is it so?", "answer": str(n % 2)} for n in range(tasks)]
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     member = {"engine": "openai", "base_url": base_url, "sampling": {"temperature": 0.7, "max_tokens": 99}, **PATIENCE}
     return parse_recipe(
@@ -63,14 +63,18 @@ def recipe(folder: Path, base_url: str, seed: int) -> Recipe:
     )
 
 
-def compared(folder: Path, base_url: str, seed: int) -> Recipe:
+def compared(folder: Path, collection: Recipe) -> Recipe:
     """Three methods on two benchmarks by one of the agents."""
-    data = recipe(folder, base_url, seed).model_dump(mode="json")
     against = [{"name": "vote", "options": {"samples": 3}}, {"name": "reflect", "options": {"rounds": 1}}]
     files = [str(folder / "first.jsonl"), str(folder / "second.jsonl")]
-    team = {"actor": data["team"]["ann"]}
+    team = {"actor": collection.model_dump(mode="json")["team"]["ann"]}
     return parse_recipe(
-        {"team": team, "topology": "solo", "evaluate": {"benchmarks": files, "against": against}, "seed": seed}
+        {
+            "team": team,
+            "topology": "solo",
+            "evaluate": {"benchmarks": files, "against": against},
+            "seed": collection.seed,
+        }
     )
 
 
@@ -86,9 +90,10 @@ class Lap:
     """Calls that were made when all was recorded."""
 
 
-def lap(folder: Path, proxy: FaultProxy, seed: int) -> Lap:
+def lap(folder: Path, proxy: FaultProxy, seed: int, tasks: int) -> Lap:
     folder.mkdir()
-    evaluation, collection = compared(folder, proxy.base_url, seed), recipe(folder, proxy.base_url, seed)
+    collection = recipe(folder, proxy.base_url, seed, tasks)
+    evaluation = compared(folder, collection)
     failed, calls = 0, 0
     for _ in range(2):
         calls = proxy.calls
@@ -124,7 +129,7 @@ def resident_mb() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def soak(minutes: float, share: float, seed: int, folder: Path) -> int:
+def soak(minutes: float, tasks: int, share: float, seed: int, folder: Path) -> int:
     """Laps until the time is up; how much was lost or left behind."""
     until, lost, number, first = time.monotonic() + 60 * minutes, 0, 0, 0
     with (
@@ -134,7 +139,7 @@ def soak(minutes: float, share: float, seed: int, folder: Path) -> int:
         server.keep_requests = False
         while not number or time.monotonic() < until:
             given = server.answered
-            done = lap(folder / str(number), proxy, seed + number)
+            done = lap(folder / str(number), proxy, seed + number, tasks)
             missing = server.answered - given - done.recorded
             left, open_ = tasks_left(), proxy.open_connections()
             first = first or sockets()
@@ -153,12 +158,13 @@ def soak(minutes: float, share: float, seed: int, folder: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Evaluate and collect through faults until the time is up.")
     parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--tasks", type=int, default=10, help="of each benchmark and of the collection")
     parser.add_argument("--share", type=float, default=0.3, help="of the calls that fail")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         os.environ["PILOTFISH_CACHE"] = str(Path(place) / "cache")
-        sys.exit(bool(soak(args.minutes, args.share, args.seed, Path(place))))
+        sys.exit(bool(soak(args.minutes, args.tasks, args.share, args.seed, Path(place))))
 
 
 if __name__ == "__main__":

@@ -181,9 +181,10 @@ def test_a_server_that_crashes_stops_the_run_with_its_log(
     async def play() -> None:
         asked = engine(server(tmp_path))
         try:
-            for _ in range(2):
-                with pytest.raises(Refused, match=r"(?s)ended with code 7; .*illegal memory access"):
+            for asks in (True, False):
+                with pytest.raises(Refused, match=r"(?s)ended with code 7; .*illegal memory access") as error:
                     await ask(asked)
+                assert (error.value.__cause__ is not None) is asks
         finally:
             await asked.close()
 
@@ -250,12 +251,15 @@ def test_training_starts_servers_before_it_loads_weights(
 
 
 RUN = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from pilotfish.engine.vllm import VllmServer
 from pilotfish.member import MemberConfig
 server = VllmServer("actor", MemberConfig(engine="vllm", model="org/small"), Path(sys.argv[1]), grace_s=0.3)
 server.start()
+if sys.argv[2] == "SIGKILL" and os.fork() == 0:
+    time.sleep(6)  # holds what the run had open, as a worker would
+    os._exit(0)
 print(server._watcher.pid, flush=True)
 if sys.argv[2] == "raises":
     raise ValueError("a fault of the run")
