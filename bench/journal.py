@@ -38,6 +38,7 @@ TASK = Task("train", "A train leaves at nine and covers 60 miles an hour. How fa
 WORDS = "Distance is speed times time, and from nine to noon there are three hours. " * 12
 AGENTS = ("ann", "bob")
 SETS = 10
+AT_ONCE = 64
 SHARES = (0.2, 0.6, 1.0)
 
 
@@ -97,7 +98,7 @@ def described(folder: Path, answers: int, base_url: str) -> Recipe:
     ]
     file = folder / "tasks.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    agent = {"engine": "openai", "model": "bench", "base_url": base_url}
+    agent = {"engine": "openai", "model": "bench", "base_url": base_url, "concurrency": AT_ONCE}
     return parse_recipe(
         {
             "tasks": {"train": str(file), "holdout": 0},

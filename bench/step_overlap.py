@@ -6,7 +6,7 @@ Both sides are the same rollout of the hint topology with the same scripted time
 takes 1.5 s at the median on the policy's own device, an answer 2 s with a long tail (log-normal, to 20 s) at an API
 that takes `places` calls at once. `streams` is how members on different devices are scheduled; `waves` is how members
 on one device are: all hints, then all answers. `--scale 0.1` makes all times ten times shorter; below 0.02 the
-rollout's own work shows. Prints how many calls were in flight over time, and ends with `ratio waves_over_streams VALUE`.
+rollout's own work shows. Prints how many calls were in flight over time; ends with `ratio waves_over_streams VALUE`.
 """
 
 from __future__ import annotations

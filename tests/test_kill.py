@@ -306,7 +306,7 @@ def trained(folder: Path) -> Figures:
     return {"rows": rows, "best": run.best_step, "finished": run.state("finished")}
 
 
-TRAIN = Scene("train", training, said, places=4, late=0.3, report=trained)
+TRAIN = Scene("train", training, said, places=4, late=0.08, report=trained)
 
 
 def check_train(children: Nursery, folder: Path, kills: int, seed: int) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from collecting import answer, recipe
 from mock_server import MockServer
 from pilotfish.cli import main
 from pilotfish.episode import Journal
+from test_journal import a_turn
 
 pytestmark = pytest.mark.kill
 
@@ -73,6 +75,17 @@ def test_two_processes_write_at_once_while_a_third_reads(tmp_path: Path) -> None
 def writer(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
     command, pipe = [sys.executable, "-c", WRITER, str(folder), name, str(count)], subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **ENVIRONMENT})
+
+
+def test_what_a_killed_process_of_the_same_id_left_half_made_is_in_nobodys_way(tmp_path: Path) -> None:
+    Journal(tmp_path / "other", shared=True).record(a_turn())
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    shutil.copy(tmp_path / "other" / "answers.db", kept / f"answers-{os.getpid()}.new")
+    record = Journal(kept, shared=True)
+    record.record(a_turn("new"))
+    assert [turn.key for turn in record.turns()] == ["new"]
+    assert not list(kept.glob("*.new*"))
 
 
 # -- a run by the command line
@@ -160,7 +173,7 @@ def check_it_goes_on(own: Path, run: Path, server: MockServer, tmp_path: Path) -
     assert said_in(run) == said_in(tmp_path / "unbroken")
 
 
-@pytest.mark.parametrize("kilobytes", [4, 12, 120, 260])
+@pytest.mark.parametrize("kilobytes", [4, 120, 260])
 def test_on_a_full_disk_a_run_stops_with_the_reason_and_goes_on_once_there_is_room(
     kilobytes: int, server: MockServer, tmp_path: Path
 ) -> None:

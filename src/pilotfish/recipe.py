@@ -54,7 +54,7 @@ class TopologyConfig(Model):
     """A topology's name and options; `topology: hint` is shorthand for `topology: {name: hint}`."""
 
     name: str
-    """`solo`, `hint`, `critic`, or `path/to/file.py:function`."""
+    """A built-in one (docs/topologies.md lists them) or `path/to/file.py:function`."""
     prompts: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Texts that replace the built-in ones: `{advise: {system: …, user: …}}`."""
     options: dict[str, Any] = Field(default_factory=dict)
