@@ -140,3 +140,48 @@ def test_a_run_keeps_its_tasks_whatever_is_measured_later(tmp_path: Path) -> Non
     rows(tmp_path / "train.jsonl", ["another"])
     with pytest.raises(RecipeError, match="which this run began with; restore the source"):
         curriculum(later, begun.ids())
+
+
+TEAM = {"actor": {"model": "m"}, "other": {"model": "n"}}
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ({"name": "debate", "options": {"agents": ["actor", "actr"]}}, r"debate: agents names 'actr'; in the team are"),
+        ({"name": "cot", "options": {"member": "nobody"}}, "cot: member names 'nobody'"),
+        ({"name": "best_of", "options": {"judge": "jugde"}}, "best_of: judge names 'jugde'"),
+        ({"name": "vote", "options": {"of": "cot", "options": {"member": "actr"}}}, "vote: member names 'actr'"),
+    ],
+)
+def test_a_method_that_names_nobody_of_the_team_is_refused(method: dict[str, Any], why: str) -> None:
+    made = parse_recipe({"team": TEAM, "topology": "solo", "evaluate": {"against": [method]}})
+    with pytest.raises(RecipeError, match=why):
+        baselines(made)
+
+
+def test_a_method_that_this_team_cannot_play_is_left_out_with_a_word() -> None:
+    solo = {"name": "solo", "options": {"member": "other"}}
+    made = parse_recipe({"team": {"other": {"model": "n"}}, "topology": solo, "evaluate": {"against": ["cot"]}})
+    with pytest.warns(UserWarning, match="not compared with, since the team lacks who answers there: cot"):
+        assert baselines(made) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        (["asked"], "'asked', which names another part"),
+        (["a/b", "a-b"], r"written into results-a-b\.csv"),
+        (["a", "a"], "two are called 'a'"),
+    ],
+)
+def test_labels_that_would_write_over_one_another_are_refused(labels: list[str], why: str) -> None:
+    sources = [{"source": "gsm8k", "label": label} for label in labels]
+    with pytest.raises(RecipeError, match=why):
+        parse_recipe({"team": TEAM, "topology": "solo", "evaluate": {"benchmarks": sources}})
+
+
+def test_a_team_without_a_name_is_refused() -> None:
+    models = {"": {"actor": {"model": "big"}}}
+    with pytest.raises(RecipeError, match="one is called ''"):
+        parse_recipe({"team": TEAM, "topology": "solo", "evaluate": {"models": models}})

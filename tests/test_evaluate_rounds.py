@@ -340,9 +340,8 @@ def test_who_answers_is_told_by_options_also_of_a_vote() -> None:
     assert answering(vote.bind(of="leader", options={"leader": "weaker"})) == ["weaker"]
 
 
-def test_a_baseline_whose_answer_nobody_of_the_team_gives_is_left_out() -> None:
-    absent = {"name": "leader", "options": {"leader": "nobody"}}
-    made = recipe("solo", absent, {"name": "vote", "options": {"members": ["ann", "nobody"]}}, WEAKER)
+def test_a_frozen_leader_is_a_baseline_and_solo_without_its_actor_is_left_out() -> None:
+    made = recipe("solo", WEAKER)
     assert [other.label for other in baselines(made)] == [WEAKER_LABEL]
     assert variants(made) == []
 

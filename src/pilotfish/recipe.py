@@ -38,6 +38,10 @@ METHODS: dict[str, type[Stage]] = {
 }
 
 
+RESERVED = ("asked", "at k", "attribution", "by budget", "by round", "mean", "over seeds", "written")
+"""What results have beside benchmarks: no benchmark is called so."""
+
+
 class RecipeError(Exception):
     """A recipe that cannot be run. Names the field, the value and the way out."""
 
@@ -133,12 +137,17 @@ class EvaluateConfig(Model):
         titles = [source.title for source in value]
         if twice := next((title for title in titles if titles.count(title) > 1), None):
             raise ValueError(f"two are called {twice!r}; give one of them a label")
+        if taken := next((title for title in titles if title in RESERVED), None):
+            raise ValueError(f"one is called {taken!r}, which names another part of the results; give it a label")
+        files = [title.replace("/", "-") for title in titles]
+        if twice := next((name for name in files if files.count(name) > 1), None):
+            raise ValueError(f"two would be written into results-{twice}.csv; give one of them a label")
         return value
 
     @field_validator("models")
     @classmethod
     def _named(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if bad := next((name for name in value if not re.fullmatch(r"\w[\w. +-]*", name)), None):
+        if (bad := next((name for name in value if not re.fullmatch(r"\w[\w. +-]*", name)), None)) is not None:
             raise ValueError(f"one is called {bad!r}; use letters, digits, blanks, `-`, `+`, `.` and `_`")
         return value
 
@@ -188,7 +197,7 @@ class Recipe(Model):
     def _methods(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        if bad := next((name for name in value if not re.fullmatch(r"\w[\w+-]*", str(name))), None):
+        if (bad := next((name for name in value if not re.fullmatch(r"\w[\w+-]*", str(name))), None)) is not None:
             raise ValueError(f"a stage is called {bad!r}; use letters, digits, `-`, `+` and `_`")
         if "untrained" in value:
             raise ValueError("a stage is called 'untrained', as are the weights before training in every table")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
@@ -15,10 +16,10 @@ from typing import Any, Literal
 
 from pilotfish.engine.base import Completion
 from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, play
-from pilotfish.recipe import Recipe
+from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling, Usage
-from pilotfish.topology import Topology, alone, vote
+from pilotfish.topology import Topology, alone, solo, vote
 from pilotfish.topology.vote import ballot
 
 Role = Literal["baseline", "untrained", "trained", "control"]
@@ -27,6 +28,8 @@ Role = Literal["baseline", "untrained", "trained", "control"]
 
 ANSWERING = ("member", "leader", "aggregator", "judge", "agents", "actor")
 """Options that name who answers; of several that are set, the first: a `judge` decides where `agents` debate."""
+SEATS = {*ANSWERING, "members", "collaborator"}
+"""Options that name members."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +228,28 @@ def _others(recipe: Recipe) -> list[Topology]:
     if recipe.evaluate.alone and recipe.trainee is not None:
         others.append(alone.bind(member=recipe.trainee))
     told_apart = {other.label: other for other in others if other.label != own.label}
-    return [other for other in told_apart.values() if set(answering(other)) <= set(recipe.team)]
+    for other in told_apart.values():
+        _check_seats(other.name, other.options, recipe)
+    answered = [other for other in told_apart.values() if set(answering(other)) <= set(recipe.team)]
+    if left_out := [other.label for other in told_apart.values() if other not in answered and other != solo]:
+        warnings.warn(f"not compared with, since the team lacks who answers there: {', '.join(left_out)}", stacklevel=2)
+    return answered
+
+
+def _check_seats(topology: str, options: Mapping[str, Any], recipe: Recipe) -> None:
+    """Make sure that the members that a method's options name are there.
+
+    Raises:
+        RecipeError: one of them is not.
+    """
+    for option in SEATS & options.keys():
+        named = options[option]
+        for name in [named] if isinstance(named, str) else named or ():
+            if name not in recipe.team:
+                there = ", ".join(recipe.team)
+                raise RecipeError(f"evaluate.against: {topology}: {option} names {name!r}; in the team are: {there}")
+    if isinstance(options.get("options"), Mapping):
+        _check_seats(topology, options["options"], recipe)
 
 
 def words_of(episode: Episode) -> str:

@@ -60,9 +60,8 @@ def over_budget(one: Benchmark) -> Iterator[Figure]:
         "95 % interval": interval(),
     }
     note = "A method judged at a part of its length, from the record. Majority: of so many whole episodes."
-    yield tabled(
-        "budget", "Accuracy over budget", rows, columns, names=2, note=note, drawings=[curves(drawn, "calls a task")]
-    )
+    drawings = [curves(drawn, "calls a task")] if drawn else []
+    yield tabled("budget", "Accuracy over budget", rows, columns, names=2, note=note, drawings=drawings)
 
 
 def _priced(one: Benchmark, number: int, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ async def roles(
     Options:
         experts: whom the collaborator may pick, by name, and what the actor is then told; null to let it write that.
     """
-    if experts is not None and (not isinstance(experts, Mapping) or not experts):
+    if experts is not None and not (isinstance(experts, Mapping) and experts and all(map(_told, experts.values()))):
         raise ValueError(f"roles: experts is {experts!r}; give names and what the actor is told, or null")
     if experts is None:
         role = (await room.ask(collaborator, prompts.write(task))).text.strip()
@@ -64,6 +64,10 @@ async def roles(
         names = "\n".join(f"- {name}" for name in experts)
         role = _picked((await room.ask(collaborator, prompts.pick(task, experts=names))).text, experts)
     return await room.ask(actor, prompts.solve(task, role=role or DEFAULT), final=True)
+
+
+def _told(text: object) -> bool:
+    return isinstance(text, str)
 
 
 def _picked(said: str, experts: Mapping[str, str]) -> str:
