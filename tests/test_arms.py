@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ import pytest
 
 from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
 from pilotfish.curriculum import curriculum
-from pilotfish.evaluate.arms import Arm, Field, another_tasks_words, baselines, best_constant, control
+from pilotfish.engine.base import Completion
+from pilotfish.evaluate.accounts import asked
+from pilotfish.evaluate.arms import Arm, Field, Played, another_tasks_words, baselines, best_constant, control
+from pilotfish.evaluate.comparison import rows as rows_of
 from pilotfish.evaluate.record import file_name
+from pilotfish.evaluate.scores import scored
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.seats import Seats
-from pilotfish.team import Member
+from pilotfish.team import Member, Messages, Usage
 from pilotfish.topology import hint
 
 TASKS = [Task(f"t{n}", f"What is {n} + 1?", str(n + 1)) for n in range(4)]
@@ -58,9 +63,46 @@ def test_the_best_constant_is_the_one_that_serves_best(tmp_path: Path) -> None:
     team = arm(0.0)
     said = {"What is 0 + 1?": "bad", "What is 1 + 1?": "good", "What is 2 + 1?": "worse", "What is 3 + 1?": "worst"}
     engine = ScriptedEngine(said)
-    team = Arm(team.name, team.topology, Team(team.team.members, {**team.team.engines, "collaborator": engine}))
-    found = asyncio.run(best_constant(team, Field("holdout", TASKS, Journal(tmp_path), judge), 4))
+    actor = ScriptedEngine(lambda messages, sampling, seed: messages[-1]["content"])
+    team = Arm(
+        "big: hint, trained",
+        team.topology,
+        Team(team.team.members, {"collaborator": engine, "actor": actor}),
+        model="big",
+    )
+    found, tried = asyncio.run(best_constant(team, Field("holdout", TASKS, Journal(tmp_path), judge), 4))
     assert found == "good"
+    assert [one.arm.name for one in tried] == [team.name, *(f"big: constant {number}" for number in range(4))]
+    asked_of = {member: told.account.calls for member, told in asked(tried, set()).items()}
+    assert asked_of == {"collaborator": engine.calls, "actor": actor.calls}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_words_that_are_put_in_are_no_call_and_are_not_kept_for_another_run(temperature: float, tmp_path: Path) -> None:
+    kept = Journal(tmp_path / "kept", shared=True)
+    field = Field("b", TASKS, Journal(tmp_path / "run"), judge, kept=kept)
+    silent = control("constant", arm(temperature), lambda task: "good words")
+    played = Played(silent, [asyncio.run(field.play(silent))])
+    assert {turn.member for turn in kept.turns()} == {"actor"}
+    assert asked([played], set()).keys() == {"actor"}
+    (row,) = rows_of([played], TASKS)
+    assert (row.calls, row.usage["collaborator"].calls) == (1, 0)
+    assert {score.calls for score in scored("b", played, TASKS)} == {1}
+
+
+class Uncounted(ScriptedEngine):
+    """Says what it took no tokens to say."""
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        return replace(await super().complete(messages, sampling, seed), usage=Usage())
+
+
+def test_an_answer_that_took_no_tokens_is_a_call_all_the_same(tmp_path: Path) -> None:
+    team = arm(0.0)
+    wordless = Uncounted(["word"] * 4)
+    team = Arm(team.name, team.topology, Team(team.team.members, {**team.team.engines, "collaborator": wordless}))
+    played = Played(team, [asyncio.run(Field("b", TASKS, Journal(tmp_path), judge).play(team))])
+    assert asked([played], set())["collaborator"].account.calls == wordless.calls == 4
 
 
 def test_a_benchmark_with_a_slash_in_its_name_has_a_file() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import time
 from collections.abc import Callable, Sequence
 from math import isnan
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 
 from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
 from pilotfish.evaluate.arms import Arm, Field, Played
-from pilotfish.evaluate.attribution import Attribution, Critique, attribute, attributions, flips, separation
+from pilotfish.evaluate.attribution import Attribution, Critique, attribute, flips, separation
 from pilotfish.evaluate.attribution_table import attribution_csv, attribution_record, attribution_sections
+from pilotfish.evaluate.bench import Result, measure
 from pilotfish.evaluate.comment import says
 from pilotfish.evaluate.table import markdown_table
 from pilotfish.team import Member, Messages
@@ -139,11 +141,11 @@ def test_each_arm_is_compared_with_the_actor_alone_on_the_same_models(tmp_path: 
         Arm("large: hint", hint, better, "untrained", model="large", deployments={"actor": "large"}),
     ]
 
-    async def told() -> dict[str, Attribution]:
+    async def measured() -> Result:
         field = Field("b", TASKS, Journal(tmp_path), judge)
-        return await attributions([Played(arm, await field.sample(arm, 1)) for arm in arms], TASKS, judge)
+        return await measure(field, [Played(arm, await field.sample(arm, 1)) for arm in arms])
 
-    made = asyncio.run(told())
+    made = asyncio.run(measured()).attribution
     against = {name: one.against for name, one in made.items()}
     assert against == {"hint": "solo", "large: hint": "large: solo"}, "an arm is not compared with itself"
     gained = {name: len(one.flips.wrong_to_right) for name, one in made.items() if one.flips}
@@ -233,6 +235,7 @@ READ = {
         "The draft doesn’t contain any errors.",
         "Nothing is missing.",
         "It is not wrong.",
+        "The sum isn't off.",
         "Well done.",
         "The steps are all right and the result is accurate.",
         "You got the correct answer.",
@@ -240,6 +243,19 @@ READ = {
         "I checked each step and it is correct.",
         "The solution is sound. To avoid errors, write the steps down.",
         "The answer is 38.",
+        "The answer is 38, not 39.",
+        "38 is the correct answer.",
+        "The draft is error-free.",
+        "A mistake-free solution.",
+        "There are no errors, mistakes or omissions.",
+        "It is free of errors, gaps, and omissions.",
+        "I find neither a mistake nor an omission.",
+        "There are no missing steps.",
+        "None of the steps is wrong.",
+        "The answer is correct and contains no errors.",
+        "It is terse, but the answer is correct.",
+        "Although it is terse, the answer is correct.",
+        "Correct, with no other errors.",
     ],
     "wrong": [
         "The solution is not correct.",
@@ -255,15 +271,47 @@ READ = {
         "The answer should be 39.",
         "The correct answer is 39.",
         "So it is \\boxed{39}.",
+        "The correct answer is 39, not 38.",
+        "The answer is not 38.",
+        "The answer isn’t $38$.",
+        "The answer is not 38 but 39.",
+        "It is \\boxed{39} rather than \\boxed{38}.",
+        "The answer is 39, but you wrote 38.",
+        "39 is the correct answer.",
+        "It is not error-free.",
+        "There are no errors in the first step, mistakes in the second.",
+        "There are no gaps, and one mistake.",
+        "You did not fix the error.",
+        "This mistake could have been avoided.",
+        "Neither the approach nor the sum is right.",
+        "You're off by one.",
+        "Your approach is right, but the sum is off.",
+        "Your approach is right, but the answer is 39.",
+        "The first step is fine, though you forgot to carry.",
+        "There are no errors in the first step, but the second is wrong.",
     ],
     "unclear": [
         "",
         "Check for any errors.",
         "Make sure the answer is correct.",
         "It might be wrong.",
+        "Ask whether 0.5 is wrong.",
         "A fox has 4 legs.",
         "The answer is hard to see.",
         "答案是对的。",
+        "The answer is not 37.",
+        "You say that the answer is 38.",
+        "The answer is 39, one more than 38.",
+        "The common mistake of adding 1 is avoided.",
+        "It did not make the common mistake of adding 1.",
+        "There are no other errors.",
+        "Your approach is right, but the sum comes to 39.",
+        "All is correct except the last step.",
+        "The discount is taken off the price.",
+        "Apart from the sum, all is correct.",
+        "Although the approach is right, the sum comes to 39.",
+        "There is a mistake in the wording, but the answer is right.",
+        "The approach is correct. The answer is 39.",
     ],
 }
 
@@ -277,7 +325,35 @@ def test_an_answer_is_compared_with_a_draft_that_has_one() -> None:
     assert says(TASKS[0], "10 + 50 = 60\n\nThe final", "The answer is 60.") == "unclear"
     choice = Task("c", "Which?", "B", verifier="choice", choices=("ant", "bee"))
     assert says(choice, "The answer is A.", "The answer is B.") == "wrong"
+    assert says(choice, "The answer is A.", "The answer is (B), not (A).") == "wrong"
+    assert says(choice, "The answer is B.", "The answer is (B), not (A).") == "right"
     assert says(choice, "The answer is B.", "I think the answer is (B).") == "right"
+
+
+@pytest.mark.parametrize(
+    ("answer", "comment", "said"),
+    [
+        ("5", "The correct answer is 4, not 5.", "wrong"),
+        ("5", "The answer is not 5.", "wrong"),
+        ("4", "error-free", "right"),
+        ("4", "no errors, mistakes or omissions", "right"),
+        ("4", "neither a mistake nor an omission", "right"),
+        ("4", "the common mistake of adding 1 is avoided", "unclear"),
+        ("4", "Your approach is right, but the sum is off", "wrong"),
+        ("5", "Your approach is right, but the sum is off", "wrong"),
+        ("(1, 2)", "The answer is $(1, 2)$.", "right"),
+        ("0.5", "The answer is 0.25, not 0.5.", "wrong"),
+    ],
+)
+def test_a_comment_is_not_read_against_its_sense(answer: str, comment: str, said: str) -> None:
+    assert says(Task("t", "2 + 2?", "4"), f"The answer is {answer}.", comment) == said
+
+
+def test_a_long_comment_is_read_at_once() -> None:
+    begun = time.process_time()
+    for part in ("mistake ", "not 5 ", "1", "no errors, ", "neither ", "although ", "not \\("):
+        says(TASKS[0], "The answer is 60.", part * (40_000 // len(part)))
+    assert time.process_time() - begun < 5
 
 
 # -- tables

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from scipy import stats as referee
 
-from board import board, said, seat
+from board import board, said, seat, tasks_file
 from mock_server import Call, MockServer
 from pilotfish import Run, Sampling, seats
 from pilotfish.cli import main
@@ -92,6 +92,34 @@ def test_the_servers_own_count_is_the_reports(server: MockServer, tmp_path: Path
     assert sum(asked["completion"] for asked in told) == server.completion_tokens
     money = (server.prompt_tokens + 2 * server.completion_tokens) / 1e6
     assert sum(asked["cost"] for asked in told) == pytest.approx(money)
+
+
+def test_benchmarks_that_share_greedy_calls_count_each_once(server: MockServer, tmp_path: Path) -> None:
+    data = board(tmp_path, server.base_url, against=[{"name": "reflect", "options": {"rounds": 2}}])
+    data["team"]["actor"] = seat(server.base_url, temperature=0.0)
+    tasks_file(tmp_path / "second.jsonl", 9)
+    play(data, tmp_path / "run")
+    told = record(tmp_path / "run")["asked"]
+    for count, of in (
+        ("calls", server.calls),
+        ("prompt", server.prompt_tokens),
+        ("completion", server.completion_tokens),
+    ):
+        assert sum(asked["actor"][count] for asked in told.values()) == of
+    assert 0 < told["second"]["actor"]["calls"] < told["first"]["actor"]["calls"], "only of the questions that are new"
+
+
+def test_calls_are_those_that_were_answered_in_every_figure(tmp_path: Path) -> None:
+    def lost(call: Call) -> str | None:
+        return "503" if "What is 3" in str(call.body["messages"]) else None
+
+    with MockServer(reply="The answer is 1.", fault=lost) as server:
+        (result, _) = play(board(tmp_path, server.base_url), tmp_path / "run")
+    by_arm = {row.name: row for row in result.rows}
+    assert by_arm["solo"].calls == by_arm["solo"].usage["actor"].calls / 6 == pytest.approx(5 / 6)
+    for row in result.rows:
+        lines = [line for line in scores(tmp_path / "run") if (line["benchmark"], line["arm"]) == ("first", row.name)]
+        assert sum(line["calls"] for line in lines) == row.usage["actor"].calls == pytest.approx(6 * row.calls)
 
 
 def test_a_call_that_methods_share_is_made_once_and_charged_to_each(server: MockServer, tmp_path: Path) -> None:

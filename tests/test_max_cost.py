@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from board import board, said, seat
+from board import board, said, seat, tasks_file
 from collecting import answer
 from collecting import recipe as leader_recipe
-from mock_server import MockServer
+from mock_server import Call, MockServer
 from pilotfish import Run, Sampling, ScriptedEngine, collect, train
 from pilotfish.cli import main
 from pilotfish.engine.meter import MaxCostReached, Meter, Metered
@@ -86,8 +86,8 @@ def test_what_an_earlier_run_had_answered_costs_nothing(server: MockServer, tmp_
     play(recipe, tmp_path / "second")
     assert recorded(tmp_path / "second", recipe) == 0
     asked = json.loads((tmp_path / "second" / "results.json").read_text())["asked"]
-    assert [asked[name]["actor"]["recalled"] for name in ("first", "second")] == [6, 6]
-    assert asked["first"]["actor"]["calls"] == 0
+    told = [(asked[name]["actor"]["calls"], asked[name]["actor"]["recalled"]) for name in ("first", "second")]
+    assert told == [(0, 6), (0, 0)], "both benchmarks have the same questions"
 
 
 def test_each_models_calls_have_its_own_price(server: MockServer, tmp_path: Path) -> None:
@@ -99,6 +99,31 @@ def test_each_models_calls_have_its_own_price(server: MockServer, tmp_path: Path
     assert recorded(tmp_path / "run", recipe) == pytest.approx(money(server) * 101 / 2)
     rows = json.loads((tmp_path / "run" / "results.json").read_text())["first"]
     assert rows[1]["cost"] == pytest.approx(100 * rows[0]["cost"])
+
+
+def test_the_search_for_constant_words_is_on_the_bill_at_each_models_price(server: MockServer, tmp_path: Path) -> None:
+    big = {"actor": {"model": "big", "price": {"input": 100, "output": 200}}}
+    data = board(tmp_path, server.base_url, models={"big": big}, against=["solo"], controls=["constant"], constants=2)
+    sampling = {"temperature": 0.7, "max_tokens": 4}
+    data["team"]["collaborator"] = {"model": str(save_tiny(tmp_path / "model")), "train": "lora", "sampling": sampling}
+    data |= {"topology": "hint", "tasks": {"train": tasks_file(tmp_path / "train.jsonl", 20), "holdout": 3}}
+    recipe = parse_recipe({**data, "max_cost": 1})
+    with Run(tmp_path / "run", recipe) as run:
+        run.mark_best(save_tiny(run.best), 1)
+        evaluate(recipe, run)
+    by_model = {"small": 1, "big": 100}
+    paid = sum(_tokens_cost(call) * by_model[call.body["model"]] for call in server.requests)
+    assert recorded(tmp_path / "run", recipe) == pytest.approx(paid)
+    asked = json.loads((tmp_path / "run" / "results.json").read_text())["asked"]
+    assert asked["search for constant words"]["actor"]["calls"] > 0
+    assert sum(members["actor"]["calls"] for members in asked.values()) == server.calls
+    assert sum(members["actor"]["cost"] for members in asked.values()) == pytest.approx(paid)
+
+
+def _tokens_cost(call: Call) -> float:
+    """Money for a call, as the server counts its words, at the prices of `board.seat`."""
+    prompt = sum(len(message["content"].split()) for message in call.body["messages"])
+    return (prompt + 2 * len(said(call.body).split())) / 1e6
 
 
 def test_a_collection_stops_and_goes_on(tmp_path: Path) -> None:

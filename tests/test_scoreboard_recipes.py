@@ -18,7 +18,7 @@ from pilotfish import Journal, ScriptedEngine, Task, Verdict
 from pilotfish.cli import app
 from pilotfish.cli.options import open_recipe
 from pilotfish.evaluate.arms import Field, Played
-from pilotfish.evaluate.attribution import attributions
+from pilotfish.evaluate.bench import measure
 from pilotfish.evaluate.lineup import standard_arms
 from pilotfish.recipe import Recipe, load_recipe
 from pilotfish.run import Run
@@ -97,7 +97,7 @@ def test_every_method_of_a_recipe_is_played(file: str, tmp_path: Path) -> None:
         field = Field("b", TASKS, Journal(tmp_path / "journal"), judge)
         arms = standard_arms(recipe, Run(tmp_path / "run", recipe), seats)  # type: ignore[arg-type]
         made = [Played(arm, await field.sample(arm, 1)) for arm in arms]
-        assert await attributions(made, TASKS, judge)
+        assert (await measure(field, made)).attribution
         return made
 
     made = asyncio.run(played())

@@ -143,7 +143,7 @@ class Live:
             found, asked = await kept.answer(key, ask, again=lambda turn: not turn.answered)
             return found if asked else replace(found, asker="")
 
-        kept = self._kept if deterministic(scope) and engine.identity else None
+        kept = self._kept if deterministic(scope) and engine.identity and not put_in(scope) else None
         try:
             held = self.scopes.of(call.depth, call.member.trainee) != self.scopes.group
             asking = (lambda: ask_kept(kept)) if kept else ask
@@ -219,11 +219,18 @@ class Strict:
 
 
 DETERMINISTIC = "deterministic/"
+PUT_IN = "said:"
+"""How the identity begins of an engine that asks nobody: its words are put into the member's mouth."""
 
 
 def deterministic(scope: str) -> bool:
     """Whether a scope holds answers at temperature 0."""
     return scope.startswith(DETERMINISTIC)
+
+
+def put_in(scope: str) -> bool:
+    """Whether a scope holds words that nobody generated: no call, and nothing to keep for another run."""
+    return scope.startswith(f"{DETERMINISTIC}{PUT_IN}")
 
 
 def name(call: Call, scopes: Scopes, version: int, identity: str | None, counts: dict[str, int]) -> tuple[str, str]:

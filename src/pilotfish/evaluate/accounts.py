@@ -1,7 +1,10 @@
 """Accounts: what members used, from the turns of episodes: calls, tokens, seconds, money.
 
     accounts(episodes, prices)["actor"].prompt     # charged: a call that methods share counts in each of them
-    asked(played, recipe)["actor"].calls           # asked: each call once, as a server's own count has it
+    asked(played, counted)["actor"].calls          # asked: each call once, as a server's own count has it
+
+A call is one that an engine was asked for and answered: not one that failed or was absent, and no words that a control
+puts into a member's mouth.
 
 Tokens are the server's, or the engine's in process; where a server does not count, a quarter of the characters, marked
 `estimated`.
@@ -14,10 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pilotfish.episode import Episode, Turn
-from pilotfish.team import Price, Usage
+from pilotfish.episode.calls import put_in
+from pilotfish.team import Price
 
 if TYPE_CHECKING:
     from pilotfish.evaluate.arms import Played
+
+SEARCH = "search for constant words"
+"""What stands in place of a benchmark where the words of the `constant` control are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +84,24 @@ def accounts(episodes: Iterable[Episode], prices: Mapping[str, Price]) -> dict[s
     return total
 
 
-def asked(played: Sequence[Played]) -> dict[str, Asked]:
-    """What was really asked of each member, however many methods share a call."""
-    told: set[str] = set()
+def asked(played: Sequence[Played], counted: set[str]) -> dict[str, Asked]:
+    """What was really asked of each member, however many methods share a call.
+
+    Args:
+        played: the arms of one benchmark.
+        counted: keys of the calls that benchmarks before it have counted, which may share those at temperature 0;
+            updated.
+    """
     total: dict[str, Asked] = {}
     for one in played:
         members = one.arm.team.members
         for turn in (placed.turn for episode in one.episodes for placed in episode.turns):
-            if turn.key in told or not turn.answered or _said(turn):
+            if not turn.answered or put_in(turn.scope):
                 continue
-            told.add(turn.key)
-            so_far = total.get(turn.member, Asked())
+            so_far = total.setdefault(turn.member, Asked())
+            if turn.key in counted:
+                continue
+            counted.add(turn.key)
             if turn.asker:
                 account = so_far.account + _account(turn, members[turn.member].price)
                 total[turn.member] = Asked(account, so_far.recalled)
@@ -96,13 +110,8 @@ def asked(played: Sequence[Played]) -> dict[str, Asked]:
     return total
 
 
-def _said(turn: Turn) -> bool:
-    """Whether the words were put into a member's mouth: a control."""
-    return turn.usage == Usage()
-
-
 def _account(turn: Turn, price: Price) -> Account:
     used = turn.usage
     cost = used.cost(price) if price.input or price.output else None
     counts = (used.prompt, used.completion, used.cached, used.reasoning)
-    return Account(int(not _said(turn)), *counts, used.estimated, turn.seconds, cost)
+    return Account(int(not put_in(turn.scope)), *counts, used.estimated, turn.seconds, cost)

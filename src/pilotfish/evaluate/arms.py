@@ -16,7 +16,9 @@ from typing import Any, Literal
 
 from pilotfish.engine.base import Completion
 from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, play
+from pilotfish.episode.calls import PUT_IN
 from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.spending import arm_name
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling, Usage
 from pilotfish.topology import Topology, alone, solo, vote
@@ -66,7 +68,7 @@ class _Said:
 
     def __init__(self, words: str) -> None:
         self.words = words
-        self.identity = "said:" + hashlib.sha256(words.encode()).hexdigest()[:16]
+        self.identity = PUT_IN + hashlib.sha256(words.encode()).hexdigest()[:16]
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
         return Completion(self.words, "stop", Usage())
@@ -273,21 +275,26 @@ def another_tasks_words(episodes: Sequence[Episode], tasks: Sequence[Task]) -> C
     return lambda task: said[task.id]
 
 
-async def best_constant(arm: Arm, holdout: Field, candidates: int) -> str:
+async def best_constant(arm: Arm, holdout: Field, candidates: int) -> tuple[str, list[Played]]:
     """The one hint that, given on every task, serves best on the holdout, of what the arm says there.
 
     Args:
         arm: the trained team.
         holdout: tasks to choose on; not those to measure on.
         candidates: how many different hints are tried.
+
+    Returns:
+        The hint, and what was played to find it.
     """
-    said = list(dict.fromkeys(words_of(episode) for episode in await holdout.play(arm)))[:candidates]
+    played = [Played(arm, await holdout.sample(arm, 1))]
+    said = list(dict.fromkeys(words_of(episode) for episode in played[0].first))[:candidates]
     scores: dict[str, float] = {}
     for number, words in enumerate(said):
-        episodes = await holdout.play(control(f"constant {number}", arm, _always(words)))
-        rewards = [episode.verdict.reward for episode in episodes if episode.verdict.reward is not None]
+        constant = control(arm_name(arm.model, f"constant {number}"), arm, _always(words))
+        played.append(Played(constant, await holdout.sample(constant, 1)))
+        rewards = [episode.verdict.reward for episode in played[-1].first if episode.verdict.reward is not None]
         scores[words] = sum(rewards) / max(1, len(rewards))
-    return max(scores, key=lambda words: scores[words], default="")
+    return max(scores, key=lambda words: scores[words], default=""), played
 
 
 def _always(words: str) -> Callable[[Task], str]:

@@ -1,6 +1,6 @@
 """Where a team's gain comes from, read from its episodes.
 
-    found = await attributions(played, tasks, judge)      # by arm, of those that there is something to tell of
+    found = await attribute(arm, alone, tasks, judge)     # None where there is nothing to tell of
 
 Three questions, for every arm of a comparison:
 
@@ -28,7 +28,7 @@ from pilotfish.evaluate.arms import Played, answering, reward_of, words_of
 from pilotfish.evaluate.comment import Says, says
 from pilotfish.evaluate.stats import Difference, Floats, Interval, mean_interval, paired_difference
 from pilotfish.task import Task
-from pilotfish.topology import Topology, solo
+from pilotfish.topology import Topology
 from pilotfish.train.rollout import RIGHT, leaks
 
 SAYS: tuple[Says, ...] = ("right", "unclear", "wrong")
@@ -91,24 +91,6 @@ class Attribution:
     flips: Flips | None
     leaks: Leaks | None
     critique: Critique | None
-
-
-async def attributions(played: Sequence[Played], tasks: Sequence[Task], judge: Judge) -> dict[str, Attribution]:
-    """What can be told of each arm, by its name.
-
-    An arm is compared with the actor alone on the same models: the first baseline there whose topology is `solo`.
-
-    Args:
-        played: the arms of one benchmark; of each the first sample is read.
-        tasks: of the benchmark, in the order they were played in.
-        judge: gives the verdict on a critic's drafts.
-    """
-    found: dict[str, Attribution] = {}
-    for one in played:
-        alone = next((other for other in played if _is_alone(other) and other.arm.model == one.arm.model), None)
-        told = await attribute(one, None if alone is one else alone, tasks, judge)
-        found |= {one.arm.name: told} if told else {}
-    return found
 
 
 async def attribute(one: Played, alone: Played | None, tasks: Sequence[Task], judge: Judge) -> Attribution | None:
@@ -242,10 +224,6 @@ def separation(counts: Mapping[Says, tuple[int, int]], *, draws: int = 10_000, s
 def _area(right: Floats, wrong: Floats) -> Floats:
     """Of shares by what is said, (..., 3): the chance that a wrong draft fares worse than a right one."""
     return np.asarray((wrong * (np.cumsum(right, axis=-1) - right / 2)).sum(axis=-1))
-
-
-def _is_alone(one: Played) -> bool:
-    return one.arm.topology.function is solo.function and one.arm.role == "baseline"
 
 
 def _rewards(episodes: Sequence[Episode]) -> list[float]:

@@ -15,7 +15,7 @@ from pilotfish.cache import cache_folder
 from pilotfish.curriculum import curriculum
 from pilotfish.engine.meter import MaxCostReached
 from pilotfish.episode import Episode, Journal, Judge
-from pilotfish.evaluate.accounts import Asked, asked
+from pilotfish.evaluate.accounts import SEARCH, Asked, asked
 from pilotfish.evaluate.arms import Arm, Field, Played, another_tasks_words, control, leading
 from pilotfish.evaluate.attribution import Attribution, attribute
 from pilotfish.evaluate.budget import Point, curve
@@ -58,7 +58,9 @@ class Result:
     seeds: OverSeeds | None = None
     """Where the recipe names runs of other seeds: differences over seeds and tasks."""
     asked: Mapping[str, Asked] = field(default_factory=dict)
-    """What was asked of each member, each call once."""
+    """What was asked of each member, each call once, and not again where a benchmark before this one has asked it."""
+    search: Mapping[str, Asked] = field(default_factory=dict)
+    """With the first benchmark: what was asked on the holdout to choose the words of the `constant` control."""
     attribution: Mapping[str, Attribution] = field(default_factory=dict)
     """Of each arm of which it can be told: where its gain comes from, in the first samples."""
 
@@ -95,7 +97,10 @@ async def _evaluate(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds, 
         ]
         _warn_of_overlap(recipe, run, fields)
         played = await _played(recipe, run, seats, fields, progress)
-        return [await measure(on, played[on.benchmark], others) for on in fields]
+        counted: set[str] = set()
+        search = asked(played[SEARCH], counted)
+        first, *further = [await measure(on, played[on.benchmark], others, counted) for on in fields]
+        return [replace(first, search=search), *further]
     finally:
         await seats.close()
         journal.close()
@@ -105,20 +110,23 @@ async def _evaluate(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds, 
 async def _played(
     recipe: Recipe, run: Run, seats: Seats, fields: Sequence[Field], progress: Progress
 ) -> dict[str, list[Played]]:
-    """Every arm by benchmark, team by team: a team's models are let go before the next one's are loaded."""
-    played: dict[str, list[Played]] = {on.benchmark: [] for on in fields}
+    """Every arm by benchmark, and what was played to choose constant words; team by team: a team's models are let go
+    before the next one's are loaded."""
+    played: dict[str, list[Played]] = {name: [] for name in (SEARCH, *(on.benchmark for on in fields))}
     tally = _Tally(recipe, fields, progress)
     try:
         for name, team in recipe.teams().items():
             seats.move_to(team)
             await seats.release()
             arms = arms_of(name, recipe, run, seats)
-            arms += await constant(team, run, arms, fields[0])
+            constants, tried = await constant(team, run, arms, fields[0])
+            arms += constants
+            played[SEARCH] += [one.without_engines() for one in tried]
             tally.arms = len(arms)
             for on in fields:
                 found = await play_arms(on, arms, team.evaluate, tally.told)
                 played[on.benchmark] += [one.without_engines() for one in found]
-            del arms, found  # their engines hold weights
+            del arms, found, constants, tried  # their engines hold weights
     except MaxCostReached as error:
         raise MaxCostReached(f"{error}. {tally}") from error
     return played
@@ -165,8 +173,17 @@ async def play_arms(on: Field, arms: Sequence[Arm], config: EvaluateConfig, prog
     return played
 
 
-async def measure(on: Field, played: Sequence[Played], others: OtherSeeds | None = None) -> Result:
-    """What arms were worth on a benchmark, and what they cost."""
+async def measure(
+    on: Field, played: Sequence[Played], others: OtherSeeds | None = None, counted: set[str] | None = None
+) -> Result:
+    """What arms were worth on a benchmark, and what they cost.
+
+    Args:
+        on: the tasks.
+        played: the arms.
+        others: runs of other seeds.
+        counted: see `asked`.
+    """
     rounds = {
         one.arm.name: await by_round(one.arm.topology, on.tasks, one.first, on.judge)
         for one in played
@@ -182,8 +199,8 @@ async def measure(on: Field, played: Sequence[Played], others: OtherSeeds | None
         [point for found in sampled.values() for point in found],
         {one.arm.name: await curve(one, on, sampled[one.arm.name]) for one in played if one.arm.role != "control"},
         others.compare(on, played) if others else None,
-        asked(played),
-        {
+        asked(played, set() if counted is None else counted),
+        attribution={
             one.arm.name: found
             for one in played
             if (found := await attribute(one, _alone(one, played), on.tasks, on.judge))

@@ -44,6 +44,7 @@ def _row(one: Played, tasks: Sequence[Task], others: Sequence[Played]) -> Row:
     found = mean_interval(rewards)
     prices = {name: member.price for name, member in one.arm.team.members.items()}
     used = accounts(episodes, prices)
+    whole = sum(used.values(), Account())
     gaps = {other.arm.name: paired_difference(rewards, other.rewards) for other in others}
     p = {other.arm.name: value for other in others if (value := _p(one, other)) is not None}
     return Row(
@@ -56,8 +57,8 @@ def _row(one: Played, tasks: Sequence[Task], others: Sequence[Played]) -> Row:
         difference_to=gaps,
         leak_rate=_leak_rate(one.arm, one.first, tasks),
         tokens_per_member={member: account.tokens / len(episodes) for member, account in used.items()},
-        calls=sum(len(episode.turns) for episode in episodes) / len(episodes),
-        seconds=sum(place.turn.seconds for episode in episodes for place in episode.turns) / len(episodes),
+        calls=whole.calls / len(episodes),
+        seconds=whole.seconds / len(episodes),
         cost=_cost(used, prices),
         standard_error=standard_error(rewards),
         samples=len(one.samples),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pilotfish.curriculum import curriculum
 from pilotfish.episode import Team
-from pilotfish.evaluate.arms import Arm, Field, Role, baselines, best_constant, control, titles, variants
+from pilotfish.evaluate.arms import Arm, Field, Played, Role, baselines, best_constant, control, titles, variants
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -80,13 +80,14 @@ def _trained(run: Run) -> Iterator[tuple[str, Path, int]]:
         yield "trained", run.best, run.best_version
 
 
-async def constant(recipe: Recipe, run: Run, arms: Sequence[Arm], on: Field) -> list[Arm]:
-    """The control that says on every task the words that serve best on the training holdout."""
+async def constant(recipe: Recipe, run: Run, arms: Sequence[Arm], on: Field) -> tuple[list[Arm], list[Played]]:
+    """The control that says on every task the words that serve best on the training holdout, and what was played on it
+    to find them."""
     if "constant" not in recipe.evaluate.controls or arms[-1].role != "trained":
-        return []
+        return [], []
     tasks = curriculum(recipe, run.state("curriculum")).holdout
     if not tasks:
         raise RecipeError("evaluate.controls has constant, which is chosen on the holdout; set tasks.holdout above 0")
     holdout = replace(on, benchmark="constants", tasks=tasks)
-    words = await best_constant(arms[-1], holdout, recipe.evaluate.constants)
-    return [control(arm_name(arms[-1].model, "best constant words"), arms[-1], lambda task: words)]
+    words, played = await best_constant(arms[-1], holdout, recipe.evaluate.constants)
+    return [control(arm_name(arms[-1].model, "best constant words"), arms[-1], lambda task: words)], played

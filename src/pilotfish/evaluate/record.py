@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pilotfish.evaluate.accounts import SEARCH, Asked
 from pilotfish.evaluate.attribution_table import attribution_csv, attribution_record
 from pilotfish.evaluate.budget_table import at_k_record, budget_csv, budget_record
 from pilotfish.evaluate.page import page_markdown
@@ -74,11 +75,16 @@ def _record(results: Sequence[Result]) -> dict[str, Any]:
         ATTRIBUTION: {
             result.benchmark: attribution_record(result.attribution) for result in results if result.attribution
         },
-        ASKED: {result.benchmark: _asked(result) for result in results if result.asked},
+        ASKED: {
+            name: _asked(members)
+            for result in results
+            for name, members in ((SEARCH, result.search), (result.benchmark, result.asked))
+            if members
+        },
     }
     filled = {name: part for name, part in parts.items() if part}
     return record | filled | {"written": time.strftime("%Y-%m-%dT%H:%M:%S")}
 
 
-def _asked(result: Result) -> dict[str, Any]:
-    return {member: {**asdict(asked.account), "recalled": asked.recalled} for member, asked in result.asked.items()}
+def _asked(members: Mapping[str, Asked]) -> dict[str, Any]:
+    return {member: {**asdict(asked.account), "recalled": asked.recalled} for member, asked in members.items()}

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.episode import Episode
+from pilotfish.evaluate.accounts import Account, accounts
 from pilotfish.task import Task
 from pilotfish.team import Price, Usage
 
@@ -47,6 +48,7 @@ class Score:
     episode: str
     """Its id in the journal."""
     calls: int
+    """Answered ones, as `accounts` counts them."""
     seconds: float
     """Of the calls one after the other, as recorded when they were made."""
     cost: float | None
@@ -71,6 +73,8 @@ def scored(benchmark: str, played: Played, tasks: Sequence[Task]) -> list[Score]
 
 def _score(benchmark: str, arm: Arm, task: Task, sample: int, episode: Episode) -> Score:
     verdict, usage = episode.verdict, episode.usage()
+    prices = {name: member.price for name, member in arm.team.members.items()}
+    whole = sum(accounts([episode], prices).values(), Account())
     return Score(
         benchmark,
         arm.name,
@@ -83,9 +87,9 @@ def _score(benchmark: str, arm: Arm, task: Task, sample: int, episode: Episode) 
         verdict.why,
         episode.answer,
         episode.id,
-        calls=len(episode.turns),
-        seconds=sum(placed.turn.seconds for placed in episode.turns),
-        cost=cost(usage, {name: member.price for name, member in arm.team.members.items()}),
+        calls=whole.calls,
+        seconds=whole.seconds,
+        cost=cost(usage, prices),
         usage=usage,
         gold=task.answer,
         level=task.meta.get("level"),

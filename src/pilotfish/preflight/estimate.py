@@ -191,7 +191,7 @@ async def _constant(rehearsal: Rehearsal, holdout: Portion, arm: Arm) -> list[Ar
     if "constant" not in rehearsal.recipe.evaluate.controls or not holdout.all:
         return []
     field, candidates = rehearsal.field(HOLDOUT, holdout.sample), rehearsal.recipe.evaluate.constants
-    words = await best_constant(arm, field, candidates)
+    words, _ = await best_constant(arm, field, candidates)
     rehearsal.book(arm_name(arm.model, "search for constant words"), holdout.times)
     return [control(arm_name(arm.model, "best constant words"), arm, lambda task: words)]
 
