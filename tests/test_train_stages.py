@@ -207,6 +207,26 @@ def test_every_stage_is_an_arm_of_the_evaluation(recipe: Recipe, whole: Any) -> 
     ]
 
 
+def test_the_weights_of_another_run_sit_beside_the_runs_own(recipe: Recipe, whole: Any, tmp_path: Path) -> None:
+    run, _, _ = whole
+    other = {"zero-shot": run.folder / "stages" / "form"}
+    made = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"weights": other})})
+    folder = shutil.copytree(run.folder, tmp_path / "run", symlinks=True)
+    with Run(folder, made) as opened:
+        (result,) = evaluate(made, opened)
+    names = [row.name for row in result.rows]
+    assert names.index("leader, zero-shot") < names.index("leader, form") < names.index("leader, mlpo+")
+    last = next(row for row in result.rows if row.name == "leader, mlpo+")
+    assert "leader, zero-shot" in last.difference_to
+    for name, place, why in (
+        ("form", other["zero-shot"], "'form' is what"),
+        ("x", tmp_path, "holds no trained weights"),
+    ):
+        wrong = made.model_copy(update={"evaluate": made.evaluate.model_copy(update={"weights": {name: place}})})
+        with Run(folder, wrong) as opened, pytest.raises(RecipeError, match=why):
+            evaluate(wrong, opened)
+
+
 def test_what_cannot_be_staged_is_refused_by_name(tmp_path: Path) -> None:
     wrong = data(tmp_path)
     with pytest.raises(RecipeError, match="train and stages are both given"):

@@ -123,6 +123,9 @@ class EvaluateConfig(Model):
     majority@k."""
     models: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
     """Further teams to play the whole comparison with: by name, changes of members (`{small: {actor: {model: …}}}`)."""
+    weights: dict[str, Path] = Field(default_factory=dict)
+    """Folders of other runs whose best weights also sit in the trainee's seat, by the name they get in tables:
+    zero-shot GRPO beside MLPO. They are of the trainee's model, or adapters to it."""
     seeds: tuple[Path, ...] = ()
     """Folders of runs of this recipe with other seeds, already evaluated: differences are then also told over training
     seeds and tasks together."""

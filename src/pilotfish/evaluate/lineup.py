@@ -8,12 +8,16 @@ from pathlib import Path
 
 from pilotfish.curriculum import curriculum
 from pilotfish.episode import Team
+from pilotfish.episode.calls import digest
 from pilotfish.evaluate.arms import Arm, Field, Played, Role, baselines, best_constant, control, titles, variants
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.seats import Seats
 from pilotfish.spending import arm_name
 from pilotfish.topology import solo
+
+OTHERS = 10**9
+"""From where versions of other runs' weights count: no stage comes so far."""
 
 
 def arms_of(model: str, recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
@@ -63,9 +67,29 @@ def _weights(recipe: Recipe, run: Run, seats: Seats, frozen: Team) -> Iterator[t
     if recipe.evaluate.untrained:
         yield "untrained", "untrained", frozen
     same = recipe.team[recipe.trainee].deployment == run.recipe.team[recipe.trainee].deployment
-    for name, best, version in _trained(run) if same else ():
+    for name, best, version in (*_others(recipe), *_trained(run)) if same else ():
         engines = {**frozen.engines, recipe.trainee: seats.trained(best, version)}
         yield name, "trained", Team(frozen.members, engines)
+
+
+def _others(recipe: Recipe) -> Iterator[tuple[str, Path, int]]:
+    """The weights of `evaluate.weights`: their name, folder and version.
+
+    Raises:
+        RecipeError: a folder without trained weights, or a name that the run's own weights may have.
+    """
+    for name, folder in recipe.evaluate.weights.items():
+        if name in ("untrained", "trained", *recipe.stages):
+            raise RecipeError(
+                f"evaluate.weights: {name!r} is what the run's own weights are called; choose another name"
+            )
+        best = Run(folder).best if (folder / "recipe.yaml").exists() else folder
+        if not any(best.glob("*.safetensors")):
+            raise RecipeError(
+                f"evaluate.weights: {name}: {folder} holds no trained weights; name a run that was trained"
+            )
+        written = sorted((file.name, file.stat().st_mtime_ns) for file in best.glob("*.safetensors"))
+        yield name, best, OTHERS + int(digest(str(best.resolve()), written)[:7], 16)
 
 
 def _trained(run: Run) -> Iterator[tuple[str, Path, int]]:
