@@ -78,10 +78,19 @@ def accounts(episodes: Iterable[Episode], prices: Mapping[str, Price]) -> dict[s
     """What each member is charged for in episodes; a call that stands twice in one of them counts once."""
     total: dict[str, Account] = {}
     for episode in episodes:
-        for turn in {placed.turn.key: placed.turn for placed in episode.turns}.values():
-            if turn.answered:
-                total[turn.member] = total.get(turn.member, Account()) + _account(turn, prices[turn.member])
+        for turn in charged(placed.turn for placed in episode.turns):
+            total[turn.member] = total.get(turn.member, Account()) + _account(turn, prices[turn.member])
     return total
+
+
+def charged(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns of an episode that it is charged for: answered, and each once."""
+    return [turn for turn in {turn.key: turn for turn in turns}.values() if turn.answered]
+
+
+def calls(turns: Iterable[Turn]) -> int:
+    """How many calls of an engine an episode is charged for; words that were put in are none."""
+    return sum(not put_in(turn.scope) for turn in charged(turns))
 
 
 def asked(played: Sequence[Played], counted: set[str]) -> dict[str, Asked]:

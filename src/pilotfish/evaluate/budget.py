@@ -20,6 +20,7 @@ from statistics import fmean
 from pilotfish.episode import Episode, Judge, Scopes, Turn
 from pilotfish.episode.calls import DETERMINISTIC, Call, deterministic, name
 from pilotfish.episode.room import EpisodeOver, Room, enter, placed
+from pilotfish.evaluate.accounts import calls, charged
 from pilotfish.evaluate.arms import Field, Played, reward_of
 from pilotfish.evaluate.samples import AtK, steps_to
 from pilotfish.evaluate.stats import Interval, mean_interval
@@ -130,13 +131,13 @@ async def _short(task: Task, topology: Topology, members: Mapping[str, Member], 
     with suppress(EpisodeOver):
         result = await enter(_awaited(topology(task, room)))
     turns = [one.turn for one in placed(room)]
-    tokens = sum(turn.usage.total for turn in {turn.key: turn for turn in turns}.values())
+    tokens, made = sum(turn.usage.total for turn in charged(turns)), calls(turns)
     lost = any(turn.outcome == "failed" for turn in turns) or (isinstance(result, Turn) and not result.answered)
     if result is None or lost:
-        return _Ended(nan, len(turns), tokens)
+        return _Ended(nan, made, tokens)
     answer = result if isinstance(result, str) else result.text
     verdict = known.verdict if answer == known.said else await judge(task, answer, topology.form)
-    return _Ended(nan if verdict.reward is None else verdict.reward, len(turns), tokens)
+    return _Ended(nan if verdict.reward is None else verdict.reward, made, tokens)
 
 
 async def _awaited(result: Awaitable[Turn | str]) -> Turn | str:
@@ -145,7 +146,7 @@ async def _awaited(result: Awaitable[Turn | str]) -> Turn | str:
 
 def _whole(episode: Episode) -> _Ended:
     tokens = sum(usage.total for usage in episode.usage().values())
-    return _Ended(reward_of(episode), len(episode.turns), tokens)
+    return _Ended(reward_of(episode), calls(one.turn for one in episode.turns), tokens)
 
 
 def _point(by: str, length: int, ended: Sequence[Sequence[_Ended]]) -> Point:
