@@ -71,6 +71,9 @@ class Scripted:
     def engine(self, name: str) -> ScriptedEngine:
         return self.leader if name == "leader" else self.agents[name]
 
+    async def vacate(self) -> None:
+        """Nothing is held."""
+
     async def close(self) -> None:
         """Nothing is held."""
 

@@ -7,6 +7,7 @@ The run that is killed is a child of its own:
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from pilotfish import Journal, evaluate
 from pilotfish.engine.transformers import TransformersEngine
 from pilotfish.recipe import Recipe, RecipeError, load_recipe, parse_recipe
 from pilotfish.run import Run, RunError
+from pilotfish.seats import Seats
 from pilotfish.train.main import train
 from tiny import save_tiny
 
@@ -149,6 +151,21 @@ def test_a_killed_run_goes_on_and_asks_at_most_what_was_in_flight_again(
     in_flight = 16
     assert at - 1 + len(calls) <= total + in_flight
     assert [stage.best_step for stage in Run(tmp_path / "run").stages()] == [stage.best_step for stage in run.stages()]
+
+
+def test_the_trainees_seat_is_vacated_before_it_learns_unless_a_frozen_member_sits_there(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    apart = shutil.copytree(recipe.team["leader"].model, tmp_path / "apart")
+    for model, left in ((str(apart), 1), (recipe.team["leader"].model, 1)):
+        leader = recipe.team["leader"].model_copy(update={"model": model})
+        seats = Seats(recipe.model_copy(update={"team": {**recipe.team, "leader": leader}}))
+        leads, reads = seats.engine("leader"), seats.engine("ann")
+        asyncio.run(seats.vacate())
+        assert len(seats._engines) == left
+        assert seats.engine("ann") is reads
+        assert (seats.engine("leader") is leads) == (model != str(apart))
+        asyncio.run(seats.close())
 
 
 def test_a_stage_that_is_null_is_left_out(recipe: Recipe, tmp_path: Path) -> None:

@@ -101,6 +101,15 @@ class Seats:
         for key in [key for key in self._engines if key not in seated and key[0] != TRAINED]:
             await self._engines.pop(key).close()
 
+    async def vacate(self) -> None:
+        """Close the engine on the trainee's weights as they are on disk, before these are trained; it stays where a
+        frozen member sits on them too."""
+        trainee = self.recipe.team[self.recipe.trainee or ""]
+        frozen = {_deployment(member) for member in self.recipe.team.values() if not member.train}
+        key = _deployment(trainee)
+        if key in self._engines and key not in frozen:
+            await self._engines.pop(key).close()
+
     async def close(self) -> None:
         for engine in self._engines.values():
             await engine.close()

@@ -78,6 +78,7 @@ def backtrack(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
     rows = read_rows(str(file), 0, recipe.seed)
     told(f"note: backtracking: {_summary(run.state('backtrack'))}", 0, {})
     if rows:
+        workshop.play(workshop.seats.vacate())
         _learn(recipe, config, run, rows)
     else:
         run.keep("finished", {"chains": 0})

@@ -153,6 +153,7 @@ class _Training:
         if self.config.prefix != "fresh":
             tasks, self.store = sifted(self.recipe, self.run, self.workshop, tasks, self.told)
         rows = self.rows(tasks)
+        self.workshop.play(self.workshop.seats.vacate())
         model, tokenizer = self.workshop.seats.trainee()
         checkpoint, done = newest_checkpoint(self.run.checkpoints), 0
         if checkpoint is not None:
