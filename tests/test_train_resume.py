@@ -24,6 +24,7 @@ import torch
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
 
+from counting import count_calls
 from pilotfish.engine.transformers import TransformersEngine
 from pilotfish.recipe import Recipe, load_recipe
 from pilotfish.run import Run, RunError
@@ -33,21 +34,6 @@ from training import vowels_recipe
 CALLS = 4 * 4 + 6 * 16
 KILLED_AT = [9, 58, 95]
 """In the first step, before there is a checkpoint; in the middle of a step after one; in the second epoch."""
-
-
-def count_calls(kill_at: int = 0) -> list[int]:
-    """Count the trainee's calls; kill this process, unwarned, as one of them begins."""
-    calls: list[int] = []
-    complete = TransformersEngine.complete
-
-    async def counting(self: Any, messages: Any, sampling: Any, seed: int) -> Any:
-        calls.append(seed)
-        if len(calls) == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return await complete(self, messages, sampling, seed)
-
-    TransformersEngine.complete = counting  # type: ignore[method-assign]
-    return calls
 
 
 def recorded(folder: Path) -> dict[str, int]:

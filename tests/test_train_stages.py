@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -22,6 +21,7 @@ import pytest
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
 
+from counting import count_calls
 from pilotfish import Journal, evaluate
 from pilotfish.engine.transformers import TransformersEngine
 from pilotfish.recipe import Recipe, RecipeError, load_recipe, parse_recipe
@@ -61,21 +61,6 @@ def data(folder: Path) -> dict[str, Any]:
         },
         "evaluate": {"benchmarks": [str(folder / "test.jsonl")], "alone": True},
     }
-
-
-def count_calls(kill_at: int = 0) -> list[int]:
-    """Count the calls of all members; kill this process, unwarned, as one of them begins."""
-    calls: list[int] = []
-    complete = TransformersEngine.complete
-
-    async def counting(self: Any, messages: Any, sampling: Any, seed: int) -> Any:
-        calls.append(seed)
-        if len(calls) == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return await complete(self, messages, sampling, seed)
-
-    TransformersEngine.complete = counting  # type: ignore[method-assign]
-    return calls
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ Told = Callable[[str, int, Mapping[str, float]], None]
 """See `pilotfish.train.main.Told`; `collect` comes with sets done, and `of`, `answers` and `absent`."""
 
 OUTAGES = 0.5
-"""See `train.outages`; where a stage does not train with it."""
+"""See `train.outages`; for stages that have no such setting."""
 
 
 class Unasked:

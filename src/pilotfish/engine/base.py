@@ -83,3 +83,21 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Release sockets, threads and memory. Idempotent."""
+
+
+class Wrapped:
+    """An engine in front of another: the same deployment, with something done around each call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def identity(self) -> str | None:
+        return self.engine.identity
+
+    @property
+    def version(self) -> int:
+        return self.engine.version
+
+    async def close(self) -> None:
+        await self.engine.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pilotfish.engine.base import Completion, Engine
+from pilotfish.engine.base import Completion, Engine, Wrapped
 from pilotfish.team import Messages, Sampling
 
 
@@ -39,20 +39,12 @@ class Device:
                     turn.set_result(None)
 
 
-class Leased:
+class Leased(Wrapped):
     """An engine whose calls take turns with those of other engines on its device."""
 
     def __init__(self, engine: Engine, device: Device) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.device = device
-
-    @property
-    def identity(self) -> str | None:
-        return self.engine.identity
-
-    @property
-    def version(self) -> int:
-        return self.engine.version
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
         await self.device.enter(self.engine)
@@ -60,6 +52,3 @@ class Leased:
             return await self.engine.complete(messages, sampling, seed)
         finally:
             self.device.leave()
-
-    async def close(self) -> None:
-        await self.engine.close()

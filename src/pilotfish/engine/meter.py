@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from pilotfish.engine.base import Completion, Engine, Refused
+from pilotfish.engine.base import Completion, Engine, Refused, Wrapped
 from pilotfish.team import Messages, Price, Sampling
 
 
@@ -59,7 +59,7 @@ class Meter:
             self._landed.set()
 
 
-class Metered:
+class Metered(Wrapped):
     """An engine behind a meter.
 
     Args:
@@ -70,18 +70,10 @@ class Metered:
     """
 
     def __init__(self, engine: Engine, meter: Meter, price: Price, places: int | None = None) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.meter = meter
         self.price = price
         self._places: AbstractAsyncContextManager[None] = asyncio.Semaphore(places) if places else nullcontext()
-
-    @property
-    def identity(self) -> str | None:
-        return self.engine.identity
-
-    @property
-    def version(self) -> int:
-        return self.engine.version
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
         async with self._places:
@@ -93,6 +85,3 @@ class Metered:
                 return done
             finally:
                 self.meter.settle(money)
-
-    async def close(self) -> None:
-        await self.engine.close()

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.collect.sets import spread
+from pilotfish.collect.sets import OUTAGES, spread
 from pilotfish.collect.store import Store
 from pilotfish.episode import Episode, Horizon, Scopes, Team, play
 from pilotfish.lab.data import read_rows
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from pilotfish.lab.row import Row
     from pilotfish.train.main import Told
 
-OUTAGES = 0.5
-"""Stop when more than this share of the samples has no verdict."""
 Made = tuple[str, dict[str, Any] | None]
 """One of `OUTCOMES`, and the row where a chain was kept."""
 

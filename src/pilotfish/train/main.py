@@ -187,10 +187,8 @@ class _Training:
             RecipeError: fewer sets or rounds of answers were collected than are trained on.
         """
         sets, decisions = self.recipe.sets(self.config), self.config.decisions
-        if self.config.prefix == "shaped":
-            self.store.expect(self.recipe, rounds=decisions)
-        elif self.store.sets and self.config.prefix == "stored":
-            self.store.expect(self.recipe, rounds=(0,))
+        if self.config.prefix == "shaped":  # round 0 was looked at when the tasks were sifted
+            self.store.expect(self.recipe, rounds=decisions, tasks=tasks)
         # A set that nobody answered, or whose leader did not, has nothing to train on.
         rounds = decisions if self.config.prefix == "shaped" else (0,)
         lost = set(self.store.lacking(tasks, sets, rounds)) if self.store.sets else set()
