@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from pilotfish.engine.loading import load
 from pilotfish.recipe import LoraConfig, MemberConfig
-from pilotfish.train.lora import merge, peft_config
+from pilotfish.train.lora import cast, merge, merged, peft_config
 from tiny import save_tiny
 
 torch.set_num_threads(1)
@@ -67,3 +67,11 @@ def test_the_folder_loads_with_its_tokenizer_and_nothing_lies_beside_it(folder, 
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
     assert not (tmp_path / "merged" / "adapter_config.json").exists()
+
+
+def test_a_sum_that_is_rounded_says_what_it_says_when_it_is_loaded_in_that_type(folder, tmp_path):
+    merge(member(folder), folder / "adapter", tmp_path / "merged")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.bfloat16)
+    base = load(str(folder / "model"), dtype="float32", device="cpu")[0]
+    rounded = cast(merged(base, folder / "adapter"), torch.bfloat16)
+    assert torch.equal(logits(rounded), logits(loaded))  # `to` would round the frequencies of the positions too

@@ -29,4 +29,5 @@ def test_every_metric_that_is_logged_is_explained_and_the_other_way_round(tmp_pa
     assert logged >= BY_MEMBER
     holdout = {"holdout/accuracy", "holdout/leak_rate"}
     tagged = {"form/broken", "form/FAULT"}
-    assert (logged - BY_MEMBER) | {"tokens/MEMBER"} | holdout | tagged == explained()
+    mixed = {"team/accuracy/TOPOLOGY", "holdout/accuracy/TOPOLOGY"}
+    assert (logged - BY_MEMBER) | {"tokens/MEMBER"} | holdout | tagged | mixed == explained()

@@ -5,57 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pilotfish import Journal, ScriptedEngine, Task, Team, Topology, Verdict, topology
-from pilotfish.engine.base import Completion
+from pilotfish import Journal, ScriptedEngine, Task, Team, Verdict, topology
 from pilotfish.episode import ReplayMismatch
-from pilotfish.team import Member, Sampling
-from pilotfish.topology import critic, hint, solo
-from pilotfish.train.profile import TrainConfig
-from pilotfish.train.rollout import Rollout, Row, RowId, diagnose
-
-TASKS = {name: Task(name, f"What is {name}?", "19") for name in ("a", "b")}
-LIMIT = 8
-
-
-class Spoken(ScriptedEngine):
-    """A scripted trainee with token ids: one a word."""
-
-    async def complete(self, messages: Any, sampling: Any, seed: int) -> Completion:
-        done = await super().complete(messages, sampling, seed)
-        words = done.text.split() or [""]
-        ids = tuple(len(word) for word in words)
-        return replace(done, prompt_ids=(1, 2), completion_ids=ids, logprobs=(-1.0,) * len(ids))
-
-
-class Scene:
-    """A trainee and an actor that never say the same twice, and the rollout of a topology."""
-
-    def __init__(self, journal: Journal, played: Topology, *, actor_temperature: float = 0.0, **config: Any) -> None:
-        numbers = itertools.count()
-        self.trainee = Spoken(lambda messages, sampling, seed: f"hint {next(numbers)}", identity=None)
-        self.actor = ScriptedEngine(lambda messages, sampling, seed: f"answer {next(numbers)}")
-        members = {
-            "collaborator": Member("collaborator", "pilot", True, Sampling(temperature=1.0, max_tokens=LIMIT)),
-            "actor": Member("actor", "scripted", False, Sampling(temperature=actor_temperature)),
-        }
-        team = Team(members, {"collaborator": self.trainee, "actor": self.actor})
-        settings = {"group_size": 4, "tasks_per_step": 2, "updates_per_step": 1, "micro_batch": 8, **config}
-        self.rollout = Rollout(played, team, TASKS, journal, self.judge, TrainConfig(**settings), alone=solo)
-        self.verdicts: dict[str, float | None] = {}
-
-    async def judge(self, task: Task, answer: str, form: str) -> Verdict:
-        reward = self.verdicts.setdefault(answer, len(self.verdicts) % 2)
-        return Verdict(reward, answer, "" if reward is not None else "away")
-
-    def step(self, number: int = 0, decision: int = 0) -> list[Row]:
-        ids = [str(RowId(task, decision=decision)) for task in TASKS for _ in range(4)]
-        return asyncio.run(self.rollout.step(ids, number))
+from pilotfish.topology import critic, hint
+from pilotfish.train.diagnostics import diagnose
+from pilotfish.train.row import RowId
+from scene import TASKS, Scene, Spoken
 
 
 @pytest.fixture
@@ -114,12 +74,13 @@ def test_the_terms_of_the_reward_are_counted_by_hand(journal: Journal) -> None:
     rows = scene.step()
     by_text = {row.text: row for row in rows[:4]}
     right = {text: scene.verdicts[row.episodes[0].answer or ""] or 0 for text, row in by_text.items()}
+    assert any(right.values())
     whole, empty, full = "one two", "", ("w " * 8).strip()
-    assert by_text[whole].reward == pytest.approx(right[whole] + 0.25 - 0.5 * 2 / 8)
-    assert by_text[empty].reward == pytest.approx(right[empty] - 0.5 * 1 / 8)
+    assert by_text[whole].reward == pytest.approx(right[whole] * (1 - 0.5 * 2 / 8) + 0.25)
+    assert by_text[empty].reward == pytest.approx(right[empty] * (1 - 0.5 * 1 / 8))
     cut = [row for row in rows[:4] if row.text.strip() == full]
-    terms = sorted((row.reward or 0) - (scene.verdicts[row.episodes[0].answer or ""] or 0) for row in cut)
-    assert terms == pytest.approx([-0.5, 0.25 - 0.5])
+    terms = sorted((row.reward or 0) - 0.5 * (scene.verdicts[row.episodes[0].answer or ""] or 0) for row in cut)
+    assert terms == pytest.approx([0, 0.25])
 
 
 def test_an_answer_without_a_verdict_leaves_the_mean_and_none_at_all_leaves_the_row(journal: Journal) -> None:
@@ -232,4 +193,4 @@ def test_a_trainee_without_token_ids_is_refused(journal: Journal) -> None:
 
 def test_a_row_id_survives_being_written_down() -> None:
     for task in ("t1", "a|b|3", "αβ|"):
-        assert RowId.parse(str(RowId(task, 2, 1))) == RowId(task, 2, 1)
+        assert RowId.parse(str(RowId(task, 2, 1, 3))) == RowId(task, 2, 1, 3)

@@ -10,7 +10,7 @@ learns the task in seconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from pilotfish.episode import Judge
 from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.topology import critic, hint, solo
 from pilotfish.train.grpo import train
-from pilotfish.train.rollout import Rollout, Row, RowId
+from pilotfish.train.rollout import Rollout
+from pilotfish.train.row import Row, RowId
 from tiny import save_tiny, tiny_tokenizer
 
 TASKS = {f"t{n}": Task(f"t{n}", f"What is {n} and 7?", "yes", verifier="exact") for n in range(8)}
@@ -86,6 +87,8 @@ def learn(
     epochs: int = 16,
     model: Any = None,
     alone: Topology | None = None,
+    mix: Sequence[Topology] = (),
+    rows: Sequence[RowId] | None = None,
 ) -> Learned:
     """Train a recipe's collaborator through TRL with a scripted actor.
 
@@ -100,6 +103,8 @@ def learn(
         epochs: how often the data set holds each task.
         model: the trainee's weights; loaded when None.
         alone: what the team is compared with at each step.
+        mix: further topologies.
+        rows: the groups of an epoch; the first decision on each task when None.
     """
     learned = Learned()
     background, journal = Background(), Journal(folder / "journal")
@@ -108,7 +113,8 @@ def learn(
     def rollout(policy: Any) -> Rollout:
         learned.policy = policy
         team = Team(recipe.members(training=True), {"collaborator": policy, "actor": actor or ScriptedEngine(helps)})
-        learned.rollout = _Recorded(learned.rows, topology, team, tasks, journal, judge, recipe.train, alone=alone)
+        more = {"alone": alone, "mix": mix}
+        learned.rollout = _Recorded(learned.rows, topology, team, tasks, journal, judge, recipe.train, **more)
         return learned.rollout
 
     def on_step(step: int, trainer: Any, policy: Any) -> bool:
@@ -118,7 +124,7 @@ def learn(
     try:
         train(
             recipe,
-            [RowId(task) for task in tasks] * epochs,
+            [*(rows or [RowId(task) for task in tasks])] * epochs,
             model or load(member.model, dtype=member.dtype, device="cpu")[0],
             tiny_tokenizer(),
             rollout,

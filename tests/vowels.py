@@ -15,3 +15,11 @@ async def vowels(task: Any, room: Any) -> str:
     """One ask; what it is worth is decided here, so no actor is needed."""
     said = await room.ask("collaborator", PROMPTS.say(task))
     return "yes" if said.text[:1] in set("aeiouAEIOU") else "no"
+
+
+@topology
+async def twice(task: Any, room: Any) -> str:
+    """Two asks, of which the second counts."""
+    first = await room.ask("collaborator", PROMPTS.say(task))
+    said = await room.ask("collaborator", f"{task.question} Not {first.text}")
+    return "yes" if said.text[:1] in set("aeiouAEIOU") else "no"

@@ -24,10 +24,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pilotfish.member import LoraConfig as LoraConfig
 from pilotfish.member import MemberConfig as MemberConfig
 from pilotfish.member import Model
+from pilotfish.serve.config import ServeConfig
 from pilotfish.source import TaskSource
 from pilotfish.team import Member
 from pilotfish.topology import Topology, find
 from pilotfish.train.profile import BacktrackConfig, CollectStage, SftConfig, TrainConfig
+from pilotfish.verifier import MemberVerifier, RewardModelConfig
 
 Stage = TrainConfig | SftConfig | BacktrackConfig | CollectStage
 METHODS: dict[str, type[Stage]] = {
@@ -58,7 +60,7 @@ class TopologyConfig(Model):
     """A topology's name and options; `topology: hint` is shorthand for `topology: {name: hint}`."""
 
     name: str
-    """A built-in one (docs/topologies.md lists them) or `path/to/file.py:function`."""
+    """A built-in one (docs/topologies.md lists them), `path/to/file.py:function`, or a package's entry point."""
     prompts: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Texts that replace the built-in ones: `{advise: {system: …, user: …}}`."""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -173,6 +175,8 @@ class Recipe(Model):
     """The seats, by the names that the topology uses."""
     topology: TopologyConfig
     """Who asks whom."""
+    mix: tuple[TopologyConfig, ...] = ()
+    """Further topologies in which the trainee is trained and measured beside `topology`, on the same tasks."""
     train: TrainConfig | SftConfig | BacktrackConfig = TrainConfig()
     """How the trainee learns: `method: grpo` (the default), `sft` or `backtrack`."""
     collect: CollectConfig = CollectConfig()
@@ -182,6 +186,8 @@ class Recipe(Model):
     stage that is null is left out."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """What is measured, and against what."""
+    serve: ServeConfig = ServeConfig()
+    """How `pilotfish serve` offers the team."""
     max_cost: float | None = Field(default=None, gt=0)
     """Most money that the run may spend, by the members' prices: then no further call is made. Raise it to go on."""
 
@@ -189,6 +195,11 @@ class Recipe(Model):
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("mix", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return _sources(value, "name")
 
     @field_validator("train", mode="before")
     @classmethod
@@ -211,8 +222,10 @@ class Recipe(Model):
         trainees = [name for name, member in self.team.items() if member.train]
         if len(trainees) > 1:
             raise ValueError(f"team: {', '.join(trainees)} all have `train`; exactly one member is the trainee")
-        for topology in (self.topology, *self.evaluate.against):
+        for topology in self.evaluate.against:
             topology.load()
+        self._check_mix()
+        self._check_judges()
         if self.stages and self.train != TrainConfig():
             raise ValueError("train and stages are both given; put the training into a stage of its own")
         if self.stages and not trainees:
@@ -224,6 +237,44 @@ class Recipe(Model):
         if self.max_cost and not any(price.input or price.output for price in prices):
             raise ValueError(f"max_cost is {self.max_cost:g}, and nobody has a price; give `price` to who is paid for")
         return self
+
+    def topologies(self) -> list[Topology]:
+        """The topology, and those that it is mixed with."""
+        return [config.load() for config in (self.topology, *self.mix)]
+
+    def _check_mix(self) -> None:
+        labels = [topology.label for topology in self.topologies()]
+        if twice := next((label for label in labels if labels.count(label) > 1), None):
+            raise ValueError(f"mix: {twice} stands in it twice, or is the topology itself; leave one out")
+        for config in (self.train, *self.stages.values()) if self.mix else ():
+            stored = isinstance(config, TrainConfig) and config.prefix != "fresh"
+            if stored or isinstance(config, BacktrackConfig | CollectStage):
+                raise ValueError("mix: answers are stored for one topology; leave mix out, or train with prefix: fresh")
+
+    @property
+    def judges(self) -> list[str]:
+        """Members that judge answers; no topology asks them."""
+        named = [source.verifier.member for source in self._sources if isinstance(source.verifier, MemberVerifier)]
+        return list(dict.fromkeys(named))
+
+    @property
+    def _sources(self) -> tuple[TaskSource, ...]:
+        return (*(self.tasks.train if self.tasks else ()), *self.evaluate.benchmarks)
+
+    def _check_judges(self) -> None:
+        scored = [source.verifier.member for source in self._sources if isinstance(source.verifier, RewardModelConfig)]
+        for name, seat in self.team.items():
+            if (seat.engine == "reward") != (name in scored):
+                raise ValueError(
+                    f"team.{name}: engine {seat.engine}; `engine: reward` and `verifier: reward_model` go together"
+                )
+        for name in self.judges:
+            if name not in self.team:
+                raise ValueError(f"verifier: {name!r} is to judge, and in the team are: {', '.join(self.team)}")
+            if self.team[name].train:
+                raise ValueError(f"team.{name}: it judges the answers, so it cannot be trained; leave `train` out")
+            if changed := next((at for at, team in self.evaluate.models.items() if name in team), None):
+                raise ValueError(f"evaluate.models.{changed}.{name}: one judge for all teams; leave it out")
 
     def teams(self) -> dict[str, Recipe]:
         """The recipe with each team that is measured: its own under the empty name, then those of `evaluate.models`.
@@ -276,7 +327,7 @@ class Recipe(Model):
         sampling = config.sampling
         if training and config.train and not isinstance(self.train, SftConfig):
             sampling = sampling.model_copy(update={"temperature": self.train.temperature, "top_p": 1.0})
-        return Member(name, config.model, bool(config.train), sampling, config.price)
+        return Member(name, config.model, bool(config.train), sampling, config.price, name in self.judges)
 
     def dump(self) -> str:
         """The recipe as resolved, as YAML. Holds no key: keys live in environment variables."""

@@ -172,9 +172,8 @@ class _Writer:
             return await once(ask_again=True) if self._failed_before(episode) else episode
 
     def _failed_before(self, episode: Episode) -> bool:
-        turns = [placed.turn for placed in episode.turns]
-        return episode.answer is None and any(
-            turn.outcome in self._asked_again and turn.started < self._began for turn in turns
+        return episode.verdict.reward is None and any(
+            turn.outcome in self._asked_again and turn.started < self._began for turn in episode.asked
         )
 
     def _count(self, episode: Episode) -> None:

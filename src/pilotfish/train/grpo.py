@@ -23,16 +23,21 @@ from pilotfish.background import Background
 from pilotfish.engine.policy import PolicyEngine
 from pilotfish.recipe import Recipe
 from pilotfish.train.clock import Clock
+from pilotfish.train.diagnostics import diagnose
 from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
 from pilotfish.train.order import Shares, order
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.quiet import quiet
-from pilotfish.train.rollout import Rollout, RowId, diagnose
+from pilotfish.train.rollout import Rollout
+from pilotfish.train.row import Row, RowId
+from pilotfish.train.trackers import tracked
 
 Trainer = GRPOTrainer
 """TRL's trainer, for callbacks that are handed it: TRL is imported here and in `sft.py`, nowhere else."""
 OnStep = Callable[[int], bool]
 """Called after each step with its number, from 1; True stops the training."""
+OnRows = Callable[[int, Sequence[Row]], None]
+"""Called with each step's number, from 0, and its rows before they are learned from."""
 
 
 def train(
@@ -48,6 +53,7 @@ def train(
     on_log: Callable[[int, Mapping[str, float]], None],
     right: Shares | None = None,
     first_version: int = 0,
+    on_rows: OnRows = lambda step, rows: None,
 ) -> GRPOTrainer:
     """Train the trainee.
 
@@ -64,6 +70,7 @@ def train(
         on_log: called with the step's number and TRL's and our metrics.
         right: the share of right answers in each group's stored set, where `set_order` goes by it.
         first_version: of the weights before training.
+        on_rows: called with each step, from 0, and its rows before they are learned from.
     """
     assert isinstance(recipe.train, TrainConfig)
     config, clock = recipe.train, Clock()
@@ -75,13 +82,15 @@ def train(
         policy = PolicyEngine(
             module, tokenizer, dtype=_dtype(recipe), nucleus=nucleus, memory=memory, first_version=first_version
         )
-        trainer.rollout_func = _Player(rollout(policy), policy, background, clock)
-        trainer.add_callback(_Steps(config, lambda step: on_step(step, trainer, policy), on_log, clock))
-        checkpoint = newest_checkpoint(output)
-        if checkpoint is None and on_step(0, trainer, policy):
+        trainer.rollout_func = _Player(rollout(policy), policy, background, clock, on_rows)
+        steps = _Steps(config, lambda step: on_step(step, trainer, policy), on_log, clock)
+        trainer.callback_handler.callbacks.insert(0, steps)  # trackers log what it adds
+        with tracked(trainer, output):
+            checkpoint = newest_checkpoint(output)
+            if checkpoint is None and on_step(0, trainer, policy):
+                return trainer
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             return trainer
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        return trainer
 
 
 def _trainer(
@@ -229,11 +238,14 @@ def _complete(state: Path) -> bool:
 class _Player:
     """TRL's `rollout_func`: syncs the policy, plays a step, and remembers what is logged of it."""
 
-    def __init__(self, rollout: Rollout, policy: PolicyEngine, background: Background, clock: Clock) -> None:
+    def __init__(
+        self, rollout: Rollout, policy: PolicyEngine, background: Background, clock: Clock, on_rows: OnRows
+    ) -> None:
         self.rollout = rollout
         self.policy = policy
         self.background = background
         self.clock = clock
+        self.on_rows = on_rows
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
         config = self.rollout.config
@@ -246,7 +258,8 @@ class _Player:
             alone = self.background.run(self.rollout.without_trainee(rows))
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # engines work on streams of their own; none may still write when the loss begins
-        metrics = diagnose(rows, alone, self.rollout.tasks, config.group_size, self.rollout.topology.form)
+        self.on_rows(step, rows)
+        metrics = diagnose(rows, alone, self.rollout.tasks, config.group_size, self.rollout.mixed)
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids for row in rows],
@@ -322,8 +335,10 @@ class _Steps(TrainerCallback):
             control.should_training_stop = True
         self.clock.lap()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, float] | None = None, **more: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
             lost, self.lost = self.lost, 0
-            figures = {**logs, **self.laps, "updates/lost": lost}
-            self.after_log(state.global_step // self.config.updates_per_step, figures)
+            logs |= {**self.laps, "updates/lost": lost}
+            for name in [name for name, value in logs.items() if value is None]:
+                del logs[name]
+            self.after_log(state.global_step // self.config.updates_per_step, logs)

@@ -67,6 +67,14 @@ def merged(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     return PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()  # type: ignore[no-any-return]
 
 
+def cast(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Round the weights, and nothing else: `model.to` would round the frequencies of rotary positions too, which no
+    loading of a model in that type does."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+    return model
+
+
 def merge(member: MemberConfig, adapter: Path, out: Path) -> None:
     """Write a member's weights with an adapter added to them, in float32, and its tokenizer.
 

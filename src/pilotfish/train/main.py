@@ -15,16 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from pilotfish.collect.store import Store
 from pilotfish.curriculum import Curriculum
+from pilotfish.engine.meter import Meter
 from pilotfish.episode import Team
-from pilotfish.evaluate.arms import Arm, Field, baselines, words_of
+from pilotfish.evaluate.arms import Arm, Field, baselines, titles
 from pilotfish.recipe import Recipe, RecipeError
-from pilotfish.run import Run
+from pilotfish.run import Run, append
 from pilotfish.task import Task
+from pilotfish.train.decisions import trained_decisions
+from pilotfish.train.diagnostics import holdout_figures
 from pilotfish.train.early_stop import EarlyStop
 from pilotfish.train.order import Shares
 from pilotfish.train.profile import SftConfig, TrainConfig, steps
-from pilotfish.train.rollout import Rollout, RowId, leaks
+from pilotfish.train.rollout import Rollout
+from pilotfish.train.row import Row, RowId
+from pilotfish.train.row_record import FILE, lines
 from pilotfish.train.sifted import sifted
+from pilotfish.train.trackers import check_trackers, tell
 from pilotfish.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -35,19 +41,26 @@ Told = Callable[[str, int, Mapping[str, float]], None]
 """Kind of news (`start` with the number of `steps`, `step`, `holdout`, `note: …`), step, figures."""
 
 
-def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step, figures: None) -> Run:
+def train(
+    recipe: Recipe,
+    folder: Path | str,
+    *,
+    told: Told = lambda kind, step, figures: None,
+    meter: Meter | None = None,
+) -> Run:
     """Train a recipe's trainee, or go on with a run that was cut off.
 
     Args:
         recipe: what to train, on what, how; of one that has stages, each is trained in turn.
         folder: the run's folder; made, or resumed if it holds a run of the same recipe. A finished run stays as it is.
         told: called with news.
+        meter: counts what is spent, for whoever shows it.
 
     Returns:
         The run; its `best` holds the weights that did best on the holdout, of the last stage where there are several.
 
     Raises:
-        RecipeError: nothing to train, or started as one of several processes.
+        RecipeError: nothing to train, a tracker that is not there, or started as one of several processes.
         RunError: the folder belongs to another recipe, or is in use.
         TooManyOutages: see `train.outages`.
     """
@@ -57,11 +70,12 @@ def train(recipe: Recipe, folder: Path | str, *, told: Told = lambda kind, step,
             "or torchrun, and put frozen members on other GPUs with `device: cuda:1` or behind an API"
         )
     trainee_of(recipe)
+    check_trackers(recipe)
     with Run(folder, recipe) as run:
         if run.state("finished"):
             told("note: this run is finished; nothing is done again", 0, {})
             return run
-        with Workshop(recipe, run) as workshop:
+        with Workshop(recipe, run, meter) as workshop:
             if recipe.stages:
                 from pilotfish.train.stages import train_stages
 
@@ -128,7 +142,8 @@ class _Training:
         self.workshop = workshop
         self.told = told
         self.trainee = trainee_of(recipe)
-        self.topology = recipe.topology.load()
+        self.topology, *self.mix = recipe.topologies()
+        self.decisions = trained_decisions(recipe, config)
         self.tasks: Curriculum = run.curriculum(told)
         self.store = Store(run.root.folder)
         self.stop = EarlyStop(config.patience or sys.maxsize)
@@ -172,6 +187,7 @@ class _Training:
             on_log=self.log,
             first_version=self.run.version(0),
             right=self.shares(rows),
+            on_rows=self.keep_rows,
         )
 
     def shares(self, rows: Sequence[RowId]) -> Shares | None:
@@ -186,14 +202,15 @@ class _Training:
         Raises:
             RecipeError: fewer sets or rounds of answers were collected than are trained on.
         """
-        sets, decisions = self.recipe.sets(self.config), self.config.decisions
-        if self.config.prefix == "shaped":  # round 0 was looked at when the tasks were sifted
-            self.store.expect(self.recipe, rounds=decisions, tasks=tasks)
+        sets, shaped = self.recipe.sets(self.config), self.config.prefix == "shaped"
+        rounds = self.decisions[0] if shaped else (0,)
+        if shaped:  # round 0 was looked at when the tasks were sifted
+            self.store.expect(self.recipe, rounds=rounds, tasks=tasks)
         # A set that nobody answered, or whose leader did not, has nothing to train on.
-        rounds = decisions if self.config.prefix == "shaped" else (0,)
         lost = set(self.store.lacking(tasks, sets, rounds)) if self.store.sets else set()
         stands = [(task.id, number) for task in tasks for number in range(sets) if (task.id, number) not in lost]
-        return [RowId(*place, decision) for place in stands for decision in decisions]
+        trained = [(decision, at) for at, decisions in enumerate(self.decisions) for decision in decisions]
+        return [RowId(*stand, *one) for stand in stands for one in trained]
 
     def rollout(self, policy: PolicyEngine) -> Rollout:
         self.policy = policy
@@ -204,6 +221,7 @@ class _Training:
             self.workshop.journal,
             self.workshop.pool.judge,
             self.config,
+            mix=self.mix,
             alone=next((other for other in baselines(self.recipe) if other.name == "solo"), None),
             seed=self.recipe.seed,
             kept=self.workshop.kept,
@@ -227,7 +245,7 @@ class _Training:
             self.save(trainer, step)
             return False
         self.workshop.play(policy.sync(trainer.state.global_step))
-        decision = self.stop.update(step, self.holdout(step, policy))
+        decision = self.stop.update(step, self.holdout(step, trainer, policy))
         self.run.keep("early_stop", {"history": self.stop.to_json()})
         if decision.best or self.stop.best_step is None:  # with nothing measured yet, the last weights are kept
             self.save(trainer, step)
@@ -236,22 +254,23 @@ class _Training:
     def last(self, trainer: Trainer) -> int:
         return int(trainer.args.max_steps) // self.config.updates_per_step
 
-    def holdout(self, step: int, policy: PolicyEngine) -> float | None:
-        """Accuracy of the team on the holdout, sampled as the members' `sampling` says (greedy by default), with the
-        weights as they are; None where nothing could be judged."""
+    def holdout(self, step: int, trainer: Trainer, policy: PolicyEngine) -> float | None:
+        """Accuracy of the team on the holdout, of a mix the mean over its topologies, sampled as each `sampling` says
+        (greedy by default), with the weights as they are; None where nothing could be judged."""
         shop, name = self.workshop, f"{self.run.place}holdout"
         field = Field(name, self.tasks.holdout, shop.journal, shop.pool.judge, self.recipe.seed, shop.kept)
-        arm = Arm(f"step {step}", self.topology, self.team(policy, training=False))
-        episodes = shop.play(field.play(arm))
-        rewards = [episode.verdict.reward for episode in episodes if episode.verdict.reward is not None]
-        pairs = zip(self.tasks.holdout, episodes, strict=True)
-        figures = {"holdout/leak_rate": sum(leaks(task, words_of(episode)) for task, episode in pairs) / len(episodes)}
-        if not rewards:
+        team, title = self.team(policy, training=False), titles(self.topology, self.mix)
+        played = {
+            title(topology): shop.play(field.play(Arm(f"step {step}", topology, team)))
+            for topology in (self.topology, *self.mix)
+        }
+        figures = holdout_figures(self.tasks.holdout, played)
+        if "holdout/accuracy" not in figures:
             self.told(f"note: step {step}: no answer on the holdout could be judged", step, {})
             return None
-        figures["holdout/accuracy"] = sum(rewards) / len(rewards)
         self.run.log({"kind": "holdout", "step": step, **figures})
         self.told("holdout", step, figures)
+        tell(trainer, figures)
         return figures["holdout/accuracy"]
 
     def save(self, trainer: Trainer, step: int) -> None:
@@ -265,6 +284,9 @@ class _Training:
             self.run.best.rename(old)
         partial.rename(self.run.folder / "best")
         shutil.rmtree(old, ignore_errors=True)
+
+    def keep_rows(self, step: int, rows: Sequence[Row]) -> None:
+        append(self.run.folder / FILE, lines(rows, step, self.config.group_size, self.config.normalise))
 
     def log(self, step: int, figures: Mapping[str, Any]) -> None:
         numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}

@@ -11,6 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+Number = Annotated[int, Field(ge=0)]
+"""Of a decision or a round, from 0."""
+
 PROFILES: dict[str, dict[str, Any]] = {
     "release": {
         "loss": "dapo",
@@ -45,7 +48,13 @@ class RewardConfig(BaseModel):
     """Added when the trainee's words are complete: not empty, not cut off at the token limit, and, where they are to
     hold `<think>` and `<answer>`, in that form."""
     length: float = Field(default=0.0, ge=0.0)
-    """Taken off in proportion to the trainee's tokens: this much at its token limit."""
+    """Taken off a right answer's reward in proportion to the trainee's tokens: this much at its token limit."""
+    leak: float = Field(default=0.0, ge=0.0)
+    """Taken off when the trainee's words already hold a gold answer. For those who advise; where the trainee answers
+    itself it would punish right answers."""
+    counterfactual: float = Field(default=0.0, ge=0.0)
+    """Taken off: so many times what the same episode was worth with the trainee silent from the decision on. With
+    `credit: episode`; it is played anew for each row, but for the first decision."""
 
 
 class SftConfig(BaseModel):
@@ -112,7 +121,7 @@ class CollectStage(BaseModel):
 
     method: Literal["collect"]
     """Asks the agents, and with `rounds` above 0 the leader as it is at this stage."""
-    rounds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    rounds: tuple[Number, ...] = Field(default=(0,), min_length=1)
     """Which answers: 0 the agents' own, 1 and up those that the leader has shaped (MLPO+)."""
     temperature: float = Field(default=1.0, gt=0)
     """At which the leader is sampled in the rounds that shape them."""
@@ -162,8 +171,12 @@ class TrainConfig(BaseModel):
     """Longer gradients are cut to this length."""
     temperature: float = Field(default=1.0, gt=0)
     """At which the trainee is sampled while it learns."""
-    decision: Annotated[int, Field(ge=0)] | tuple[Annotated[int, Field(ge=0)], ...] = 0
-    """Which of the trainee's turns in an episode is trained; of several, each makes groups of its own."""
+    decision: Literal["first", "last", "all"] | Number | tuple[Number, ...] = 0
+    """Which of the trainee's turns in an episode are trained, by number from 0 or by word; of several, each makes
+    groups of its own."""
+    credit: Literal["decision", "episode"] = "decision"
+    """What the rows of a group are: episodes that are equal up to the decision and go apart there, or `episode`, whole
+    episodes, so that all decisions of one have the same advantage."""
     prefix: Literal["fresh", "stored", "shaped"] = "fresh"
     """What stands before the trained turn: `fresh`, played anew at each step; `stored`, of the frozen members once and
     used again; `shaped`, also the earlier turns of the trainee's seat, which another leader took (MLPO+)."""
@@ -208,14 +221,33 @@ class TrainConfig(BaseModel):
             )
         if self.prefix == "fresh" and ((self.sets or 1) > 1 or self.set_order != "mixed"):
             raise ValueError("sets and set_order are of stored answers; add `prefix: stored`")
-        if self.prefix == "shaped" and min(self.decisions, default=0) < 1:
+        numbers = self.numbers
+        if self.prefix == "shaped" and min(numbers or (), default=0) < 1:
             raise ValueError("prefix shaped: the first decision stands on no shaped answers; set decision to 1 or more")
-        if not self.decisions or len(set(self.decisions)) < len(self.decisions):
-            raise ValueError(f"decision is {list(self.decisions)}; name at least one, each once")
+        if numbers is not None and (not numbers or len(set(numbers)) < len(numbers)):
+            raise ValueError(f"decision is {list(numbers)}; name at least one, each once")
+        self._check_credit()
         return self
 
+    def _check_credit(self) -> None:
+        if self.reward.leak and self.horizon == "decision":
+            raise ValueError("reward.leak punishes right answers where the decision is the answer (horizon: decision)")
+        if self.credit == "decision" and self.reward.counterfactual:
+            raise ValueError(
+                "reward.counterfactual would cancel: the rows of a group share all that comes before the decision, so "
+                "it is the same for each; add `credit: episode`"
+            )
+        if self.credit == "episode" and (self.prefix == "shaped" or self.horizon == "decision" or self.answers > 1):
+            raise ValueError(
+                "credit episode: whole episodes by the weights as they are, judged at their end, once; leave out "
+                "`prefix: shaped`, `horizon: decision` and `answers`, or `credit`"
+            )
+
     @property
-    def decisions(self) -> tuple[int, ...]:
+    def numbers(self) -> tuple[int, ...] | None:
+        """The trained decisions; None where it depends on the topology which they are (see `train.decisions`)."""
+        if isinstance(self.decision, str):
+            return (0,) if self.decision == "first" else None
         return (self.decision,) if isinstance(self.decision, int) else self.decision
 
     @property

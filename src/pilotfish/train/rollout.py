@@ -1,25 +1,27 @@
 """Rollouts: from row ids to rows that can be trained on, by playing forked episodes.
 
 A row is one of G samples of one decision of the trainee in one episode of one task; its id is (task, stored set,
-decision). The G rows of a group have the same prompt and share every call that does not depend on that decision.
-TRL is not known here: `train.grpo` hands these rows to it.
+decision, topology). The G rows of a group have the same prompt and share every call that does not depend on that
+decision; with `credit: episode` they share what does not depend on the first one. TRL is not known here: `train.grpo`
+hands these rows to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from pilotfish.episode import Episode, Horizon, Journal, Judge, Scopes, Team, check_group, fork, play
+from pilotfish.engine.base import Completion
+from pilotfish.episode import Episode, Horizon, Journal, Judge, Scopes, Team, check_group, play
+from pilotfish.evaluate.arms import Said, titles, trainee_of
 from pilotfish.task import Task
-from pilotfish.team import Usage
 from pilotfish.topology import Topology
+from pilotfish.train.credit import salts_of, worth
 from pilotfish.train.profile import TrainConfig
-from pilotfish.verify import contains_answer
-from pilotfish.verify.form import form_fault
+from pilotfish.train.row import Row, RowId
 
 RIGHT = 0.5
 """The reward from which an answer counts as right where right and wrong are counted: in the flips."""
@@ -30,40 +32,13 @@ class TooManyOutages(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class RowId:
-    """What a group of rows trains: a decision of the trainee on a task, over one stored set of answers."""
-
-    task: str
-    set: int = 0
-    decision: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.task}|{self.set}|{self.decision}"
-
-    @classmethod
-    def parse(cls, text: str) -> RowId:
-        task, set, decision = text.rsplit("|", 2)
-        return cls(task, int(set), int(decision))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One sample of a decision: what the engine saw and said, and what it was worth."""
+class _Fork:
+    """How a row's episode is played."""
 
     id: RowId
-    prompt_ids: list[int]
-    completion_ids: list[int]
-    logprobs: list[float]
-    reward: float | None
-    trained: bool = True
-    """False for a row whose decision was never reached: nobody said anything."""
-    text: str = ""
-    episodes: tuple[Episode, ...] = field(default=())
-
-    @property
-    def learnable(self) -> bool:
-        """Whether anything can be learned from it: it was said, and it was judged."""
-        return self.trained and self.reward is not None
+    scopes: Scopes
+    salts: Mapping[int, str]
+    ask_again: bool
 
 
 class Rollout:
@@ -75,7 +50,8 @@ class Rollout:
         tasks: by id.
         journal: the run's record.
         judge: gives verdicts.
-        config: group size, decision, reward.
+        config: group size, credit, reward.
+        mix: further topologies; `RowId.topology` counts through all.
         alone: a topology without the trainee, played once a task: what the team is compared with while it learns.
         seed: the run's seed.
         kept: answers at temperature 0 that outlive the run.
@@ -92,13 +68,16 @@ class Rollout:
         judge: Judge,
         config: TrainConfig,
         *,
+        mix: Sequence[Topology] = (),
         alone: Topology | None = None,
         seed: int = 0,
         kept: Journal | None = None,
         place: str = "",
         shaped: str | None = None,
     ) -> None:
-        self.topology = topology.reaching(max(config.decisions)) if config.horizon == "decision" else topology
+        self.topologies = (topology, *mix)
+        self.mixed = tuple(map(titles(topology, mix), self.topologies)) if mix else ()
+        """What each topology of a mix is called; empty where there is one."""
         self.team = team
         self.tasks = tasks
         self.journal = journal
@@ -134,59 +113,96 @@ class Rollout:
             )
         return rows
 
-    def _too_many(self, rows: Sequence[Row]) -> bool:
-        asked = [row for row in rows if not _ended_before(row)]
-        if not asked:
+    def check_reached(self, rows: Sequence[Row]) -> None:
+        """Make sure that not all of these rows came to their end without the decision that they train.
+
+        Raises:
+            ValueError: they did.
+        """
+        if all(map(_ended_before, rows)):
             raise ValueError(
-                f"{self.topology.name} does not come to decision {rows[0].id.decision} of "
+                f"{self.topologies[rows[0].id.topology].name} does not come to decision {rows[0].id.decision} of "
                 f"{rows[0].episodes[0].trainee}; correct train.decision (they count from 0) or the topology"
             )
-        return sum(row.reward is None for row in asked) > self.config.outages * len(rows)
+
+    def _too_many(self, rows: Sequence[Row]) -> bool:
+        self.check_reached(rows)
+        lost = sum(row.reward is None and not _ended_before(row) for row in rows)
+        return lost > self.config.outages * len(rows)
 
     def _failed_before(self, rows: Sequence[Row]) -> bool:
         """Whether calls of these rows failed in an earlier run: what stopped it may have been mended since.
 
         Failures of a step that went on all the same stand, so that a resumed run learns from the same rows.
         """
-        turns = (placed.turn for row in rows for episode in row.episodes for placed in episode.turns)
+        turns = (turn for row in rows for episode in row.played for turn in episode.asked)
         return any(turn.outcome == "failed" and turn.started < self._began for turn in turns)
 
     async def _rows(self, groups: Sequence[RowId], step: int, *, ask_again: bool = False) -> list[Row]:
         numbers = [groups[:at].count(group) for at, group in enumerate(groups)]
         names = [f"{self.place}train/{step}/{group.task}/{group.set}" for group in groups]
         scopes = [f"{name}#{number}" if number else name for name, number in zip(names, numbers, strict=True)]
-        played = (self._group(*pair, ask_again) for pair in zip(groups, scopes, strict=True))
+        together: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for id, scope in zip(groups, scopes, strict=True):
+            together[id.topology, scope].append(id.decision)
+        played = (
+            self._group(id, scope, together[id.topology, scope], ask_again)
+            for id, scope in zip(groups, scopes, strict=True)
+        )
         return [row for group in await asyncio.gather(*played) for row in group]
 
-    async def _group(self, id: RowId, scope: str, ask_again: bool) -> list[Row]:
+    async def _group(self, id: RowId, scope: str, decisions: Sequence[int], ask_again: bool) -> list[Row]:
+        """The rows of a group; `decisions` are all that the step trains in this scope and topology."""
         scopes = Scopes(scope, seed=self.seed)
         if self.config.prefix != "fresh":
             shaped = f"{self.shaped}/{id.task}/{id.set}" if self.config.prefix == "shaped" else None
             scopes = replace(scopes, stored=f"stored/{id.task}/{id.set}", shaped=shaped, before=id.decision)
-        rows = (self._row(id, number, scopes, ask_again) for number in range(self.config.group_size))
-        made = list(await asyncio.gather(*rows))
-        check_group([row.episodes[0] for row in made], id.decision)
+        earlier = [] if self.config.prefix == "shaped" else [one for one in decisions if one < id.decision]
+        salts = [
+            salts_of(self.config, id.decision, number, earlier, f"{self.seed}/{scope}")
+            for number in range(self.config.group_size)
+        ]
+        made = list(await asyncio.gather(*(self._row(_Fork(id, scopes, salt, ask_again)) for salt in salts)))
+        check_group([row.episodes[0] for row in made], 0 if self.config.credit == "episode" else id.decision)
         return made
 
-    async def _row(self, id: RowId, number: int, scopes: Scopes, ask_again: bool) -> Row:
+    async def _row(self, fork: _Fork) -> Row:
         continuations = ["" if answer == 0 else f"answer {answer}" for answer in range(self.config.answers)]
-        played = (
-            play(
-                self.tasks[id.task],
-                self.topology,
-                self.team,
-                self.journal,
-                scopes,
-                judge=self.judge,
-                salts=fork(id.decision, number),
-                then=then,
-                kept=self.kept,
-                ask_again=ask_again,
-                until=Horizon(id.decision) if self.config.horizon == "decision" else None,
-            )
-            for then in continuations
+        played = (self._play(fork, self.team, fork.salts, then) for then in continuations)
+        row = self._made(fork.id, tuple(await asyncio.gather(*played)))
+        # The rows of a group share what stands before the first decision: compared with it, all would lose the same.
+        if not self.config.reward.counterfactual or not fork.id.decision or row.reward is None:
+            return row
+        silent = await self._silent(fork) if row.trained else row.episodes[0]
+        without = silent.verdict.reward
+        reward = None if without is None else row.reward - self.config.reward.counterfactual * without
+        return replace(row, reward=reward, silent=silent)
+
+    async def _silent(self, fork: _Fork) -> Episode:
+        """A row's episode with the trainee silent from the decision on; what stands before it is in the record."""
+        trainee = trainee_of(self.team)
+        said = Said("", self.team.engines[trainee].version)
+        team = replace(self.team, engines={**self.team.engines, trainee: said})
+        return await self._play(fork, team, {**fork.salts, fork.id.decision: "silent"})
+
+    async def _play(self, fork: _Fork, team: Team, salts: Mapping[int, str], then: str = "") -> Episode:
+        return await play(
+            self.tasks[fork.id.task],
+            self._topology(fork.id),
+            team,
+            self.journal,
+            fork.scopes,
+            judge=self.judge,
+            salts=salts,
+            then=then,
+            kept=self.kept,
+            ask_again=fork.ask_again,
+            until=Horizon(fork.id.decision) if self.config.horizon == "decision" else None,
         )
-        return self._made(id, tuple(await asyncio.gather(*played)))
+
+    def _topology(self, id: RowId) -> Topology:
+        topology = self.topologies[id.topology]
+        return topology.reaching(id.decision) if self.config.horizon == "decision" else topology
 
     def _made(self, id: RowId, episodes: tuple[Episode, ...]) -> Row:
         decided = episodes[0].decisions(id.decision)
@@ -194,9 +210,11 @@ class Rollout:
             raise ValueError(
                 f"{id.task}: decision {id.decision} is asked on {len(decided)} concurrent branches; a group needs one"
             )
-        done = decided[0].turn.completion if decided else None
-        if done is None:
-            return Row(id, [0], [0], [0.0], None, trained=False, episodes=episodes)
+        done, form = decided[0].turn.completion if decided else None, self.topologies[id.topology].form
+        whole = self.config.credit == "episode"
+        if done is None:  # a whole episode stands in its group's mean, also where it ended before this decision
+            reward = self._worth(id, episodes, _words(episodes[0])) if whole else None
+            return Row(id, [0], [0], [0.0], reward, trained=False, form=form, episodes=episodes)
         if done.prompt_ids is None or done.completion_ids is None or done.logprobs is None:
             raise ValueError(f"{decided[0].turn.member}: its engine reports no token ids, so it cannot be trained")
         return Row(
@@ -204,19 +222,17 @@ class Rollout:
             list(done.prompt_ids),
             list(done.completion_ids),
             list(done.logprobs),
-            self._reward(episodes, done.text, done.finish_reason, len(done.completion_ids)),
+            self._worth(id, episodes, _words(episodes[0]) if whole else [done]),
             text=done.text,
+            form=form,
             episodes=episodes,
         )
 
-    def _reward(self, episodes: tuple[Episode, ...], text: str, finish: str, tokens: int) -> float | None:
+    def _worth(self, id: RowId, episodes: tuple[Episode, ...], said: Sequence[Completion]) -> float | None:
         verdicts = [episode.verdict.reward for episode in episodes if episode.verdict.reward is not None]
-        if not verdicts:
-            return None
-        terms = self.config.reward
-        whole = bool(text.strip()) and finish == "stop" and form_fault(text, self.topology.form) is None
         limit = self.team.members[episodes[0].trainee or ""].sampling.max_tokens
-        return sum(verdicts) / len(verdicts) + terms.format * whole - terms.length * tokens / limit
+        form = self.topologies[id.topology].form
+        return worth(self.config.reward, verdicts, said, task=self.tasks[id.task], form=form, limit=limit)
 
     async def without_trainee(self, rows: Sequence[Row]) -> dict[str, float | None]:
         """Rewards of `alone` for the rows' tasks, by task; empty when there is no such topology."""
@@ -231,85 +247,15 @@ class Rollout:
         return await play(self.tasks[task], topology, self.team, self.journal, scopes, judge=self.judge, kept=self.kept)
 
 
-def diagnose(
-    rows: Sequence[Row],
-    alone: Mapping[str, float | None],
-    tasks: Mapping[str, Task],
-    size: int,
-    form: str = "free",
-) -> dict[str, float]:
-    """What is logged of a step's rows; docs/metrics.md explains each name.
-
-    Args:
-        rows: groups of `size`, one behind the other.
-        alone: reward of the answering member alone, by task.
-        tasks: by id.
-        size: rows in a group.
-        form: in which the trainee is to answer; where it is `answer_tag`, faults of form are counted.
-    """
-    groups = [rows[start : start + size] for start in range(0, len(rows), size)]
-    judged = [(row.id.task, reward) for row in rows for reward in _verdicts(row)]
-    pairs = [(before, after) for task, after in judged if (before := alone.get(task)) is not None]
-    said = [row for row in rows if row.trained]
-    metrics = {
-        "team/no_verdict": _mean([row.reward is None for row in rows]),
-        "group/no_spread": _mean([len({row.reward for row in group} - {None}) <= 1 for group in groups]),
-    }
-    if judged:
-        metrics["team/accuracy"] = _mean([reward for _, reward in judged])
-    if said:
-        metrics["trainee/tokens"] = _mean([len(row.completion_ids) for row in said])
-        metrics["trainee/leak_rate"] = _mean([leaks(tasks[row.id.task], row.text) for row in said])
-        metrics |= _form_faults([row.text for row in said], form)
-    if pairs:
-        metrics["flips/wrong_to_right"] = _mean([before < RIGHT <= after for before, after in pairs])
-        metrics["flips/right_to_wrong"] = _mean([after < RIGHT <= before for before, after in pairs])
-    for member, usage in _usage(rows).items():
-        metrics[f"tokens/{member}"] = usage.total / len(rows)
-    return metrics
-
-
-def _form_faults(texts: Sequence[str], form: str) -> dict[str, float]:
-    """The share of words that break their form, in all and by fault."""
-    if form == "free":
-        return {}
-    faults = [form_fault(text, form) for text in texts]
-    kinds = sorted({fault for fault in faults if fault})
-    named = {f"form/{re.sub('[^a-z]+', '_', kind).strip('_')}": _mean([f == kind for f in faults]) for kind in kinds}
-    return {"form/broken": _mean([fault is not None for fault in faults]), **named}
-
-
-def _verdicts(row: Row) -> list[float]:
-    """The team's rewards on a row, without the terms: one for each of its judged answers."""
-    return [episode.verdict.reward for episode in row.episodes if episode.verdict.reward is not None]
-
-
-def leaks(task: Task, text: str) -> bool:
-    """Whether the trainee's words already contain a gold answer."""
-    golds = [task.answer, *task.meta.get("alt_answers", ())]
-    return any(contains_answer(str(gold), text, task.verifier) for gold in golds)
-
-
-def _usage(rows: Sequence[Row]) -> dict[str, Usage]:
-    """Tokens that the step cost: a call that rows share counts once."""
-    seen: dict[str, tuple[str, Usage]] = {}
-    for row in rows:
-        for episode in row.episodes:
-            seen.update({place.turn.key: (place.turn.member, place.turn.usage) for place in episode.turns})
-    total: dict[str, Usage] = {}
-    for member, usage in seen.values():
-        total[member] = total.get(member, Usage()) + usage
-    return total
-
-
 def _ended_before(row: Row) -> bool:
     """Whether the topology came to its end without this decision; no outage."""
     return not row.trained and row.episodes[0].answer is not None
 
 
+def _words(episode: Episode) -> list[Completion]:
+    """What the trainee said in an episode."""
+    return [placed.turn.completion for placed in episode.decisions() if placed.turn.completion]
+
+
 def _why(rows: Sequence[Row]) -> str:
-    return next((episode.verdict.why for row in rows for episode in row.episodes if episode.verdict.why), "no reason")
-
-
-def _mean(values: Sequence[float | bool]) -> float:
-    return sum(values) / len(values)
+    return next((episode.verdict.why for row in rows for episode in row.played if episode.verdict.why), "no reason")
