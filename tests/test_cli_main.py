@@ -34,7 +34,7 @@ def recipe(tmp_path: Path) -> Path:
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
-    assert all(f"  {name} " in shown for name in ("train", "eval", "verify", "estimate", "doctor", "tasks"))
+    assert all(f"  {name} " in shown for name in ("init", "train", "eval", "verify", "estimate", "doctor", "tasks"))
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

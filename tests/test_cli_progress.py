@@ -9,8 +9,10 @@ import pytest
 from rich.console import Console
 
 from pilotfish.cli import progress
-from pilotfish.cli.progress import Evaluation, Training, duration
+from pilotfish.cli.figures import duration
+from pilotfish.cli.progress import Evaluation, Training
 from pilotfish.cli.train import summary
+from pilotfish.engine.meter import Meter
 from pilotfish.recipe import parse_recipe
 from pilotfish.run import Run
 
@@ -37,7 +39,7 @@ def console(terminal: bool = False) -> tuple[Console, io.StringIO]:
 
 def test_training_says_step_reward_holdout_and_time_left(seconds: list[float]) -> None:
     out, written = console()
-    with Training(out, "loading") as shown:
+    with Training(out, "loading", Meter()) as shown:
         shown.told("start", 0, {"steps": 4})
         seconds[0] = 100.0  # the evaluation before training has its own length: it is not counted as a step's
         shown.told("holdout", 0, {"holdout/accuracy": 0.25})
@@ -56,7 +58,7 @@ def test_training_says_step_reward_holdout_and_time_left(seconds: list[float]) -
 
 def test_a_resumed_training_counts_from_where_it_goes_on(seconds: list[float]) -> None:
     out, written = console()
-    with Training(out, "loading") as shown:
+    with Training(out, "loading", Meter()) as shown:
         shown.told("start", 50, {"steps": 100})
         seconds[0] = 10.0
         shown.told("step", 51, {"reward": 0.0})
@@ -65,7 +67,7 @@ def test_a_resumed_training_counts_from_where_it_goes_on(seconds: list[float]) -
 
 def test_a_terminal_gets_a_bar_with_the_same_figures(seconds: list[float]) -> None:
     out, written = console(terminal=True)
-    with Training(out, "loading the [team]") as shown:
+    with Training(out, "loading the [team]", Meter()) as shown:
         shown.bars.refresh()
         shown.told("start", 0, {"steps": 4})
         shown.told("step", 2, {"reward": 0.5})
@@ -77,7 +79,7 @@ def test_a_terminal_gets_a_bar_with_the_same_figures(seconds: list[float]) -> No
 
 def test_evaluation_names_the_benchmark_of_each_arm(seconds: list[float]) -> None:
     out, written = console()
-    with Evaluation(out, ["amc23", "math500"]) as shown:
+    with Evaluation(out, ["amc23", "math500"], Meter()) as shown:
         for of in (2, 3):
             for arm in ("solo", "hint"):
                 for done in range(1, of + 1):
@@ -92,7 +94,7 @@ def test_evaluation_names_the_benchmark_of_each_arm(seconds: list[float]) -> Non
 
 def test_evaluation_tells_the_time_left_of_an_arm(seconds: list[float]) -> None:
     out, written = console(terminal=True)
-    with Evaluation(out, ["amc23"]) as shown:
+    with Evaluation(out, ["amc23"], Meter()) as shown:
         shown.told("solo", 1, 5)
         seconds[0] = 20.0
         shown.told("solo", 3, 5)

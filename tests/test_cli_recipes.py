@@ -25,9 +25,11 @@ from pilotfish.recipe import (
     TopologyConfig,
     load_recipe,
 )
+from pilotfish.serve.config import ServeConfig
 from pilotfish.source import TaskSource
 from pilotfish.team import Price, Sampling
 from pilotfish.train.profile import PROFILES, BacktrackConfig, CollectStage, RewardConfig, SftConfig, TrainConfig
+from pilotfish.verifier import JudgeConfig, RewardModelConfig
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "recipes.md"
@@ -37,6 +39,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "Recipe": Recipe,
     "tasks": TasksConfig,
     "A source of tasks": TaskSource,
+    "verifier: judge": JudgeConfig,
+    "verifier: reward_model": RewardModelConfig,
     "team.MEMBER": MemberConfig,
     "team.MEMBER.train, a LoRA": LoraConfig,
     "team.MEMBER.sampling": Sampling,
@@ -50,6 +54,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "stages.NAME, method collect": CollectStage,
     "collect": CollectConfig,
     "evaluate": EvaluateConfig,
+    "serve": ServeConfig,
 }
 NAMES = {model: title for title, model in SECTIONS.items()}
 PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path", Any: "anything"}

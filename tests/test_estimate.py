@@ -15,8 +15,10 @@ import pytest
 from pilotfish.cli import main
 from pilotfish.engine.base import Completion
 from pilotfish.episode import Journal, Turn
-from pilotfish.preflight.estimate import estimate_recipe, mean_completions
+from pilotfish.preflight.estimate import estimate_recipe
 from pilotfish.preflight.filler import Tally
+from pilotfish.preflight.lengths import Length
+from pilotfish.preflight.measured import measured
 from pilotfish.preflight.memory import measure, memory
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.team import Sampling, Usage
@@ -121,7 +123,8 @@ def test_tokens_and_money_are_bounded_by_the_members_limits(make: Make) -> None:
     characters = len("beta question number 0000?\n") + len(instruction(recipe))
     assert solo.likely == Tally(20, 20 * characters / 4, 20 * 20)
     assert solo.most == Tally(20, 20 * characters / 4, 20 * 40)
-    assert solo.cost() == pytest.approx(((20 * characters / 4 + 2 * 400) / 1e6, (20 * characters / 4 + 2 * 800) / 1e6))
+    likely, most = (20 * characters / 4 + 2 * 400) / 1e6, (20 * characters / 4 + 2 * 800) / 1e6
+    assert solo.cost() == pytest.approx((likely, likely, most))
 
 
 def instruction(recipe: Recipe) -> str:
@@ -143,13 +146,16 @@ def test_lengths_come_from_what_a_run_has_recorded(make: Make, tmp_path: Path) -
         messages = [{"role": "user", "content": str(number)}]
         journal.record(Turn(str(number), "s", "actor", 0, messages, Sampling(), "answered", done))  # type: ignore[arg-type]
     journal.record(Turn("lost", "s", "actor", 0, [], Sampling(), "failed", None))
-    means = mean_completions(journal)
+    means = measured(journal.turns())
     journal.close()
-    assert means == {"actor": 6.0}
     found = estimate_recipe(parse_recipe(make()), means)
-    assert found.lengths["actor"] == (6.0, "measured")
-    assert next(line for line in found.lines if line.stage == "solo").likely.completion == 20 * 6
-    assert found.rough == ("collaborator", "actor")
+    assert found.lengths["actor"] == Length(likely=6.0, least=2.0, most=10.0, measured=2), "two standard errors"
+    assert found.lengths["collaborator"] == Length(likely=10.0, least=10.0, most=20.0)
+    solo = next(line for line in found.lines if line.stage == "solo")
+    assert [tally.completion for tally in (solo.likely, solo.least, solo.most)] == [20 * 6, 20 * 2, 20 * 10]
+    characters = len("beta question number 0000?\n") + len(instruction(parse_recipe(make())))
+    assert solo.likely.prompt == pytest.approx(20 * characters / 4 * 12), "3 tokens for a prompt of one character"
+    assert found.rough == ("collaborator",)
 
 
 def test_a_trainee_that_is_never_asked_is_named(make: Make) -> None:
@@ -453,7 +459,7 @@ def test_samples_and_models_are_counted_each_with_its_own_length_and_price(make:
     small, big = lines["solo", "actor"], lines["big: solo", "actor"]
     assert (small.likely.completion, big.likely.completion) == (60 * 20, 60 * 40)
     assert big.cost()[0] == pytest.approx((big.likely.prompt * 10 + big.likely.completion * 2) / 1e6)
-    assert found.lengths["big: actor"] == (40.0, "half of max_tokens, a guess")
+    assert found.lengths["big: actor"] == Length(likely=40.0, least=40.0, most=80.0)
     assert "big: collaborator" not in found.lengths
 
 

@@ -1,21 +1,26 @@
 """Rows: what a source of tasks holds before it is read as tasks.
 
 A row is a plain dict with the place it stands at (`data.jsonl:12`), so that an error can name it. Rows come from
-JSON lines (`.jsonl`, `.jsonl.gz`), from parquet, or from Hugging Face datasets; reasoning-gym has its own module.
+JSON lines (`.jsonl`, `.jsonl.gz`), from tables with a head (`.csv`, `.tsv`; every cell is text), from parquet, or from
+Hugging Face datasets; reasoning-gym has its own module.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 JSON_LINES = (".jsonl", ".jsonl.gz")
-SUFFIXES = (*JSON_LINES, ".parquet")
+TABLES = (".csv", ".tsv")
+SUFFIXES = (*JSON_LINES, *TABLES, ".parquet")
+LONGEST_CELL = 2**24
+"""Characters."""
 
 
 class TaskError(ValueError):
@@ -27,17 +32,18 @@ class Row:
     """One row of a source."""
 
     where: str
-    """`file:line` for JSON lines, else the source and the row's index."""
+    """`file:line` for JSON lines and tables, else the source and the row's index."""
     index: int
     """Position in the source, from 0, empty lines not counted."""
     data: dict[str, Any]
 
 
 def read_file(path: Path) -> Iterator[Row]:
-    """Rows of a `.jsonl`, `.jsonl.gz` or `.parquet` file.
+    """Rows of a `.jsonl`, `.jsonl.gz`, `.csv`, `.tsv` or `.parquet` file.
 
     Raises:
-        TaskError: the file is missing, of another kind, damaged, or a line is not a JSON object.
+        TaskError: the file is missing, of another kind, damaged, a line is not a JSON object, or a row has more cells
+            than the head.
     """
     if not path.is_file():
         raise TaskError(f"{path}: no such file")
@@ -45,6 +51,8 @@ def read_file(path: Path) -> Iterator[Row]:
         return read_hub("parquet", split="train", data_files=str(path), label=str(path))
     if path.name.endswith(JSON_LINES):
         return _read_json_lines(path)
+    if path.name.endswith(TABLES):
+        return _read_table(path)
     raise TaskError(f"{path}: not a kind of file that is read here; use one of {', '.join(SUFFIXES)}")
 
 
@@ -123,6 +131,38 @@ def _json_object(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise TaskError(f"{where}: a row is a JSON object, here it is {type(data).__name__}")
     return data
+
+
+def _read_table(path: Path) -> Iterator[Row]:
+    csv.field_size_limit(LONGEST_CELL)
+    number = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            delimiter = _delimiter(path, file.readline())
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=delimiter)
+            _check_head(path, list(reader.fieldnames or ()))
+            for index, cells in enumerate(reader):
+                number = reader.line_num
+                if None in cells:
+                    raise TaskError(f"{path}:{number}: more cells than names in the head; quote those with commas")
+                yield Row(f"{path}:{number}", index, {str(name): cell or "" for name, cell in cells.items()})
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{path}: not UTF-8 (after line {number}); save the file as UTF-8") from error
+    except (OSError, csv.Error) as error:
+        raise TaskError(f"{path}: damaged or unreadable after line {number} ({_first_line(error)})") from error
+
+
+def _delimiter(path: Path, head: str) -> str:
+    """What stands between the names in the head: most often a comma, in some countries a semicolon."""
+    return "\t" if path.name.endswith(".tsv") else max(",;\t", key=head.count)
+
+
+def _check_head(path: Path, names: Sequence[str]) -> None:
+    if not names:
+        raise TaskError(f"{path}: empty; its first line has to name the columns")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise TaskError(f"{path}:1: two columns are called {twice!r}; rename one")
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,9 +1,17 @@
-"""What a run has spent, from its record: `max_cost` counts from there."""
+"""What a run has spent, from its record: the meter, and with it `max_cost`, counts from there."""
 
 from __future__ import annotations
 
+from pilotfish.engine.meter import Meter
 from pilotfish.episode import Journal, Turn
 from pilotfish.recipe import Recipe
+
+
+def set_meter(meter: Meter, recipe: Recipe, journal: Journal) -> None:
+    """Let a meter go on from a run's record, up to the recipe's `max_cost`. Tokens are counted from here on."""
+    meter.most = recipe.max_cost
+    meter.priced = any(member.price.paid for team in recipe.teams().values() for member in team.team.values())
+    meter.spent = spent(recipe, journal) if meter.priced else 0.0
 
 
 def spent(recipe: Recipe, journal: Journal) -> float:
@@ -12,7 +20,7 @@ def spent(recipe: Recipe, journal: Journal) -> float:
     total = 0.0
     for turn in journal.turns():
         if turn.asker and turn.member in recipe.team:
-            total += turn.usage.cost(prices[_model(turn, recipe)][turn.member])
+            total += turn.billed.cost(prices[_model(turn, recipe)][turn.member])
     return total
 
 

@@ -49,6 +49,11 @@ class Price(BaseModel):
     cached: float | None = Field(default=None, ge=0.0)
     """Per million prompt tokens that the server read from its cache; `input` when not given."""
 
+    @property
+    def paid(self) -> bool:
+        """Whether calls cost anything."""
+        return bool(self.input or self.output)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -94,3 +99,5 @@ class Member:
     trainee: bool = False
     sampling: Sampling = field(default_factory=Sampling)
     price: Price = field(default_factory=Price)
+    judges: bool = False
+    """Gives verdicts on answers: it is in no room, so that no topology asks it."""

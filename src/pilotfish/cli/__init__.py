@@ -1,4 +1,4 @@
-"""The command line: `pilotfish train | collect | eval | report | export | verify | estimate | doctor | tasks`.
+"""The command line: `pilotfish init`, `train`, `eval`, and what `pilotfish --help` lists beside them.
 
 One file a command; docs/cli.md has one screen for each. What a command needs beyond typer and rich is imported when it
 runs, so that `pilotfish --help` and `pilotfish verify` start without torch.
@@ -20,10 +20,13 @@ from pilotfish.cli.doctor import doctor
 from pilotfish.cli.estimate import estimate
 from pilotfish.cli.eval import evaluate
 from pilotfish.cli.export import export
+from pilotfish.cli.init import init
 from pilotfish.cli.report import report
+from pilotfish.cli.serve import serve
 from pilotfish.cli.tasks import tasks
 from pilotfish.cli.train import train
 from pilotfish.cli.verify import verify
+from pilotfish.cli.view import view
 
 # Older releases of typer depend on click, newer ones carry it inside: BadParameter leads to the errors of either.
 CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -35,15 +38,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
+app.command("init")(init)
 app.command("train")(train)
 app.command("collect")(collect)
 app.command("eval")(evaluate)
+app.command("serve")(serve)
 app.command("report")(report)
 app.command("export")(export)
 app.command("verify")(verify)
 app.command("estimate")(estimate)
 app.command("doctor")(doctor)
 app.command("tasks")(tasks)
+app.command("view")(view)
 
 
 def _version(asked: bool) -> None:

@@ -43,12 +43,14 @@ def collect(
         from pilotfish.collect.exchange import export as write
         from pilotfish.collect.files import check_name
         from pilotfish.collect.main import collect as ask
+        from pilotfish.engine.meter import Meter
         from pilotfish.run import Run
 
         if export is not None:
             check_name(export)
-        with Training(err(), "loading the agents") as progress:
-            found = ask(wanted, folder, rounds=numbers, leader=leader, answers=answers, told=progress.told)
+        meter = Meter()
+        with Training(err(), "loading the agents", meter) as progress:
+            found = ask(wanted, folder, rounds=numbers, leader=leader, answers=answers, told=progress.told, meter=meter)
         out().print(str(found), soft_wrap=True)
         if export is not None:
             out().print(f"exported   {write(Run(folder), export)} rows to {export}", soft_wrap=True)

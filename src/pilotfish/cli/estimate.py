@@ -12,38 +12,56 @@ from rich.text import Text
 
 from pilotfish.cli.console import err, out
 from pilotfish.cli.errors import one_line
+from pilotfish.cli.figures import count, duration, money
 from pilotfish.cli.options import RunFolder, Setting, Traceback, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pilotfish.engine.meter import Meter
     from pilotfish.preflight.estimate import Estimate, Line
     from pilotfish.preflight.filler import Tally
+    from pilotfish.preflight.lengths import Length
+    from pilotfish.preflight.measured import Spread
     from pilotfish.preflight.memory import Held
+    from pilotfish.preflight.sample import Sample
     from pilotfish.recipe import Recipe
 
 
 def estimate(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe, or the folder of a run.")],
     run: RunFolder = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="Really ask on N tasks, and count with what that took."),
+    ] = None,
     set: Setting = None,
     traceback: Traceback = False,
 ) -> None:
     """Count calls, tokens, money and memory.
 
-    No weights are loaded and no server is asked. With --run the lengths of answers are those that a run has recorded.
+    No weights are loaded and no server is asked, unless --samples is given. With it, and with --run, the lengths of
+    answers and the seconds of calls are measured ones: of real calls, or of those that a run has recorded.
     """
     with one_line(traceback):
         from pilotfish.cli.progress import quieten
-        from pilotfish.preflight.estimate import estimate_recipe, mean_completions
+        from pilotfish.preflight.estimate import estimate_recipe
+        from pilotfish.preflight.measured import measured
         from pilotfish.preflight.memory import memory
         from pilotfish.recipe import load_recipe
         from pilotfish.run import Run
 
         loaded = load_recipe(recipe, settings(set))
         quieten()
-        with err().status("rehearsing"):
-            means = mean_completions(Run(run).journal(writable=False)) if run else {}
-            found = estimate_recipe(loaded, means)
         console = out()
+        known = measured(Run(run).journal(writable=False).turns()) if run else {}
+        if samples:
+            taken, meter = sampled(loaded, samples)
+            known |= taken.measured
+            for line in sample_lines(taken, meter):
+                console.print(line)
+        with err().status("rehearsing"):
+            found = estimate_recipe(loaded, known)
         console.print(calls_table(found, loaded))
         for note in notes(found):
             console.print(note)
@@ -53,37 +71,79 @@ def estimate(
             console.print("Activations and the engines' cache come on top; they take what is left.")
 
 
+def sampled(recipe: Recipe, tasks: int, *, alone: bool = False) -> tuple[Sample, Meter]:
+    """Really ask on a few tasks, with what that takes in sight."""
+    from pilotfish.cli.progress import Waiting
+    from pilotfish.engine.meter import Meter
+    from pilotfish.preflight.sample import sample
+
+    meter = Meter()
+    with Waiting(err(), f"asking on {tasks} tasks", meter):
+        return sample(recipe, tasks, alone=alone, meter=meter), meter
+
+
+def sample_lines(taken: Sample, meter: Meter) -> list[str]:
+    """What a sample came to: right answers, tokens and seconds a call."""
+    from pilotfish.cli.progress import spend
+
+    right = ", ".join(f"{name} {reward:g} of {judged} right" for name, (reward, judged) in taken.right.items())
+    lines = [f"sample     {taken.tasks} tasks: {right}" + (f"; {said}" if (said := spend(meter)) else "")]
+    for name, of in taken.measured.items():
+        tokens = f"{count(of.prompt.mean)} tokens in, {_about(of.completion)} out"
+        cut = f"; {of.cut} cut off at their limit" if of.cut else ""
+        lines.append(f"{name:10} {of.calls} calls of {tokens}, {_about(of.seconds, '.2g')} s{cut}")
+    return lines
+
+
 def calls_table(found: Estimate, recipe: Recipe) -> Table:
     """Calls, tokens and money by stage and member, and in all."""
-    priced = any(_paid(line) for line in found.lines)
+    priced = any(line.seat.price.paid for line in found.lines)
     title = f"{found.steps} training steps" if found.steps else "no training by episodes"
     table = _table(f"Calls and tokens ({title})", "stage", "member", names=2)
-    for head in ("calls", "tokens in", "tokens out", *(("cost", "at most") if priced else ("at most",))):
+    bound = "range" if _is_measured(found) else "at most"
+    for head in ("calls", "tokens in", "tokens out", *(("cost", bound) if priced else (bound,))):
         table.add_column(head, justify="right", no_wrap=True)
     stage = ""
     for line in found.lines:
         shown = Text(line.stage if line.stage != stage else "")
-        table.add_row(shown, line.member, *_figures(line.likely), *_bounds([line], priced))
+        table.add_row(shown, line.member, *_figures(line.likely), *_bounds([line], priced, bound))
         stage = line.stage
     table.add_section()
     for name in recipe.team:
         lines = [line for line in found.lines if line.member == name]
         if lines:
-            total = _sum(lines)
-            table.add_row("in all", name, *_figures(total.likely), *_bounds(lines, priced))
+            tally = _sum(line.likely for line in lines)
+            table.add_row("in all", name, *_figures(tally), *_bounds(lines, priced, bound))
     if priced:
-        sums = [sum(line.cost()[place] for line in found.lines) for place in (0, 1)]
-        table.add_row("in all", "everyone", "", "", "", *(f"{value:,.2f}" for value in sums), style="bold")
+        table.add_row("in all", "everyone", "", "", "", *_bounds(found.lines, priced, bound), style="bold")
     return table
 
 
 def notes(found: Estimate) -> list[str]:
     """Where the figures come from."""
-    lengths = "; ".join(f"{name} {tokens:,.0f} ({why})" for name, (tokens, why) in found.lengths.items())
-    lines = [f"Tokens of an answer: {lengths}. At most: every answer at its limit."]
+    lengths = "; ".join(f"{name} {_length(length)}" for name, length in found.lengths.items())
+    lines = [f"Tokens of an answer: {lengths}. {_bound_meant(found)}"]
     if found.rough:
         lines.append(f"Prompts of {', '.join(found.rough)}: characters / 4, an estimate; no tokenizer is at hand.")
-    return [*lines, *found.notes]
+    return [*lines, *found.notes, *time_lines(found)]
+
+
+def time_lines(found: Estimate) -> list[str]:
+    """How long a run waits for answers, where that was measured."""
+    from pilotfish.preflight.hours import waiting
+
+    by_stage = waiting(found.lines)
+    if not by_stage:
+        return []
+    sums = [sum(bounds[place] for bounds in by_stage.values()) for place in (0, 1)]
+    longest = sorted(by_stage.items(), key=lambda item: -item[1][1])[:3]
+    parts = "; ".join(f"{stage} {duration(low)} to {duration(high)}" for stage, (low, high) in longest)
+    silent = [name for name, length in found.lengths.items() if not length.measured]
+    more = f", without {', '.join(silent)}, whose calls were not timed" if silent else ""
+    return [
+        f"Waiting for answers: {duration(sums[0])} to {duration(sums[1])} in all{more} ({parts}). The updates of the "
+        "weights come on top."
+    ]
 
 
 def memory_table(held: list[Held]) -> Table:
@@ -99,10 +159,10 @@ def memory_table(held: list[Held]) -> Table:
         if entry.parts is not None:
             parts = ", ".join(f"{name} {_gib(size)}" for name, size in entry.parts.items())
         name = f"{Path(entry.members[0]).name}" if len(entry.members) == 1 else ", ".join(entry.members)
-        count = (
-            "?" if entry.model.parameters is None else f"{_short(entry.model.parameters)} ({entry.model.known_from})"
+        weights = (
+            "?" if entry.model.parameters is None else f"{count(entry.model.parameters)} ({entry.model.known_from})"
         )
-        table.add_row(Text(name), count, Text(parts), _gib(entry.bytes))
+        table.add_row(Text(name), weights, Text(parts), _gib(entry.bytes))
     table.add_section()
     for device, size in by_device(held).items():
         table.add_row(Text(f"device {device}"), "", "", _gib(size), style="bold")
@@ -116,41 +176,54 @@ def _table(title: str, *heads: str, names: int) -> Table:
     return table
 
 
-def _sum(lines: list[Line]) -> Line:
-    from pilotfish.preflight.estimate import Line
+def _bound_meant(found: Estimate) -> str:
+    """What the bounds of the table are."""
+    if not _is_measured(found):
+        return "At most: every answer at its limit."
+    guessed = not all(length.measured for length in found.lengths.values())
+    return "Range: two standard errors around what was measured" + ("; guesses up to the limit." if guessed else ".")
+
+
+def _is_measured(found: Estimate) -> bool:
+    return any(length.measured for length in found.lengths.values())
+
+
+def _about(spread: Spread, form: str = ",.0f") -> str:
+    return f"{spread.mean:{form}} ± {spread.error:{form}}"
+
+
+def _length(length: Length) -> str:
+    if not length.measured:
+        return f"{length.likely:,.0f} (half of max_tokens, a guess)"
+    return f"{length.likely:,.0f} ± {length.likely - length.least:,.0f} ({length.measured} calls measured)"
+
+
+def _sum(tallies: Iterable[Tally]) -> Tally:
     from pilotfish.preflight.filler import Tally
 
-    likely, most = Tally(), Tally()
-    for line in lines:
-        likely.add(line.likely)
-        most.add(line.most)
-    return Line("", lines[0].member, likely, most)
+    total = Tally()
+    for tally in tallies:
+        total.add(tally)
+    return total
 
 
 def _figures(tally: Tally) -> tuple[str, str, str]:
-    return f"{tally.calls:,.0f}", _short(tally.prompt), _short(tally.completion)
+    return f"{tally.calls:,.0f}", count(tally.prompt), count(tally.completion)
 
 
-def _bounds(lines: list[Line], priced: bool) -> tuple[str, ...]:
-    """Money, likely and at most; without prices, tokens out at most."""
+def _bounds(lines: list[Line], priced: bool, bound: str) -> tuple[str, ...]:
+    """Money, likely and in which range; without prices, the range of tokens out."""
     if not priced:
-        return (_short(_sum(lines).most.completion),)
-    if not any(map(_paid, lines)):
+        tokens = (_sum(line.least for line in lines), _sum(line.most for line in lines))
+        return (_range(bound, *(count(tally.completion) for tally in tokens)),)
+    if not any(line.seat.price.paid for line in lines):
         return "–", "–"
-    return tuple(f"{sum(line.cost()[place] for line in lines):,.2f}" for place in (0, 1))
+    likely, least, most = (money(sum(line.cost()[place] for line in lines)) for place in range(3))
+    return likely, _range(bound, least, most)
 
 
-def _paid(line: Line) -> bool:
-    return bool(line.price.input or line.price.output)
-
-
-def _short(value: float) -> str:
-    """A count in three figures: 812, 12.4 k, 3.09 B."""
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            scaled = value / (1e3 if unit == "k" else size)
-            return f"{scaled:.3g} {unit}" if scaled < 1000 else f"{scaled:,.0f} {unit}"
-    return f"{value:,.0f}"
+def _range(bound: str, least: str, most: str) -> str:
+    return most if bound == "at most" or least == most else f"{least}–{most}"
 
 
 def _gib(size: float | None) -> str:

@@ -34,19 +34,20 @@ def evaluate(
         from pilotfish.cli.progress import Evaluation, quieten
 
         quieten()
+        from pilotfish.engine.meter import Meter
         from pilotfish.evaluate.bench import evaluate as play_all
         from pilotfish.evaluate.page import page_rich
         from pilotfish.evaluate.record import names
         from pilotfish.run import Run
 
-        measured = recipe.evaluate
+        measured, meter = recipe.evaluate, Meter()
         with (
             Run(folder, recipe) as opened,
-            Evaluation(err(), [b.title for b in measured.benchmarks], measured.samples) as progress,
+            Evaluation(err(), [b.title for b in measured.benchmarks], meter, measured.samples) as progress,
         ):
             if recipe.trainee and not opened.best.exists():
                 progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
-            results = play_all(recipe, opened, progress=progress.told)
+            results = play_all(recipe, opened, progress=progress.told, meter=meter)
         for result in results:
             out().print(page_rich(result))
         from pilotfish.report.main import report

@@ -10,8 +10,15 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.table import Column
+from rich.text import Text
 
+from pilotfish.cli.figures import count, duration, money
+from pilotfish.engine.meter import Meter
+
+LONGEST = 32
+"""Characters of a name in the live line, so that its figures fit beside it into 80 columns."""
 QUIET_S = 60.0
 """Seconds between the lines of a long collection where there is no terminal."""
 
@@ -29,26 +36,42 @@ def quieten() -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def duration(seconds: float) -> str:
-    """Seconds as a reader would say them: `48 s`, `12 min`, `3.5 h`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def spend(meter: Meter) -> str:
+    """What is spent so far, and of how much; tokens where nobody has a price; empty before the first call."""
+    if meter.priced:
+        return f"spent {money(meter.spent)}" + (f" of {money(meter.most)}" if meter.most is not None else "")
+    return f"{count(meter.tokens)} tokens" if meter.tokens else ""
+
+
+class _Spend(ProgressColumn):
+    """What is spent, as the meter has it when the line is drawn."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__(Column(no_wrap=True))  # the bar makes room for it
+        self.meter = meter
+
+    def render(self, task: Task) -> Text:
+        return Text(spend(self.meter))
 
 
 class _Live:
-    """A rich progress on a terminal; elsewhere only `note` writes."""
+    """A rich progress on a terminal; elsewhere only `note` writes.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: where to write.
+        meter: counts what is spent.
+    """
+
+    def __init__(self, console: Console, meter: Meter) -> None:
         self.console = console
+        self.meter = meter
         self.live = console.is_terminal
         self.bars = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[figures]}", markup=False),
+            _Spend(meter),
             console=console,
             expand=True,
             disable=not self.live,
@@ -58,6 +81,10 @@ class _Live:
     def note(self, line: str) -> None:
         """A line that stays."""
         self.console.print(line, soft_wrap=True)
+
+    def note_spend(self, line: str) -> None:
+        """A line that stays, with what is spent by then."""
+        self.note("  ".join(part for part in (line, spend(self.meter)) if part))
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -69,16 +96,31 @@ class _Live:
         self.bars.stop()
 
 
+class Waiting(_Live):
+    """Shows what is spent while something is waited for.
+
+    Args:
+        console: where to write.
+        doing: what is done.
+        meter: counts what is spent.
+    """
+
+    def __init__(self, console: Console, doing: str, meter: Meter) -> None:
+        super().__init__(console, meter)
+        self.bars.add_task(doing, total=None, figures="")
+
+
 class Training(_Live):
     """Shows the news of `train` and `collect`: steps, reward, holdout accuracy; sets and answers; time left.
 
     Args:
         console: where to write.
         doing: what comes before the first news.
+        meter: counts what is spent.
     """
 
-    def __init__(self, console: Console, doing: str) -> None:
-        super().__init__(console)
+    def __init__(self, console: Console, doing: str, meter: Meter) -> None:
+        super().__init__(console, meter)
         self.total: int | None = None
         self.holdout: float | None = None
         self.bar = self.bars.add_task(doing, total=None, figures="")
@@ -95,7 +137,7 @@ class Training(_Live):
             self.bars.update(self.bar, total=self.total, completed=step, description=self._at(step))
         elif kind == "holdout":
             self.holdout = figures["holdout/accuracy"]
-            self.note(f"{self._at(step)}  holdout accuracy {self.holdout:.3f}")
+            self.note_spend(f"{self._at(step)}  holdout accuracy {self.holdout:.3f}")
             self._began(step)
         elif kind == "step":
             self._stepped(step, figures)
@@ -109,7 +151,7 @@ class Training(_Live):
         line += f"  {absent} absent" if absent else ""
         self.bars.update(self.bar, total=of, completed=done, description=at, figures=line)
         if done == of or (not self.live and now - begun.said >= QUIET_S):
-            self.note(f"{at}  {line}")
+            self.note_spend(f"{at}  {line}")
             begun.said = now
         if done == of:
             self._collecting = None
@@ -122,7 +164,7 @@ class Training(_Live):
         self.bars.update(self.bar, completed=step, description=self._at(step), figures=line)
         if not self.live:
             seconds = f"  {figures['seconds/step']:.1f} s" if "seconds/step" in figures else ""
-            self.note(f"{self._at(step)}{seconds}  {line}")
+            self.note_spend(f"{self._at(step)}{seconds}  {line}")
 
     def _at(self, step: int) -> str:
         return f"step {step}/{self.total}" if self.total else f"step {step}"
@@ -165,11 +207,12 @@ class Evaluation(_Live):
     Args:
         console: where to write.
         benchmarks: names, in the order in which they are played; each arm is played once on each.
+        meter: counts what is spent.
         samples: episodes a task.
     """
 
-    def __init__(self, console: Console, benchmarks: Sequence[str], samples: int = 1) -> None:
-        super().__init__(console)
+    def __init__(self, console: Console, benchmarks: Sequence[str], meter: Meter, samples: int = 1) -> None:
+        super().__init__(console, meter)
         self.benchmarks = list(benchmarks)
         self.samples = samples
         self._played: dict[str, int] = {}
@@ -179,13 +222,14 @@ class Evaluation(_Live):
     def told(self, stage: str, done: int, of: int) -> None:
         """See `pilotfish.evaluate.bench.Progress`."""
         name = f"{self._benchmark(stage)}{stage}"
+        shown = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
         if self._bar is None:
-            self._bar = self.bars.add_task(name, total=of, figures="")
+            self._bar = self.bars.add_task(shown, total=of, figures="")
         self._first = self._first or (done, time.monotonic())
         begun, since = self._first
         spent = time.monotonic() - since
         left = f"  {duration(spent / (done - begun) * (of - done))} left" if begun < done < of else ""
-        self.bars.update(self._bar, description=name, total=of, completed=done, figures=f"{done}/{of}{left}")
+        self.bars.update(self._bar, description=shown, total=of, completed=done, figures=f"{done}/{of}{left}")
         if done == of:
             self._ended(stage, name, of)
 
@@ -193,7 +237,7 @@ class Evaluation(_Live):
         if self._bar is not None:
             self.bars.remove_task(self._bar)
         times = f" x {self.samples} samples" if self.samples > 1 else ""
-        self.note(f"{name}: {episodes // self.samples} tasks{times}")
+        self.note_spend(f"{name}: {episodes // self.samples} tasks{times}")
         self._played[stage] = self._played.get(stage, 0) + 1
         self._bar = self._first = None
 

@@ -110,7 +110,8 @@ def task_lines(task: Task) -> Group:
     """A task as a reader wants it: id, question, gold answer."""
     question = printable(task.question.strip())
     shown = question if len(question) <= SHOWN else f"{question[:SHOWN].rstrip()} … ({len(question):,} characters)"
-    body = Text(shown).append(f"\n= {printable(task.answer)}\n", style="green")
+    gold = f"\n= {printable(task.answer)}\n" if task.answer else "\n"
+    body = Text(shown).append(gold, style="green")
     return Group(Text(printable(task.id), style="bold"), Padding(body, (0, 0, 0, 2)))
 
 

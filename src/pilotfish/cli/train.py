@@ -29,12 +29,14 @@ def train(
     with one_line(traceback, interrupted=lambda: f"stopped; to go on: pilotfish train {folder}"):
         wanted, folder = open_recipe(recipe, run, set)
         from pilotfish.cli.progress import Training, quieten
+        from pilotfish.engine.meter import Meter
 
         quieten()
-        with Training(err(), f"loading {wanted.trainee or 'the team'}") as progress:
+        meter = Meter()
+        with Training(err(), f"loading {wanted.trainee or 'the team'}", meter) as progress:
             from pilotfish.train.main import train as train_recipe
 
-            done = train_recipe(wanted, folder, told=progress.told)
+            done = train_recipe(wanted, folder, told=progress.told, meter=meter)
         for line in summary(done):
             out().print(line, soft_wrap=True)
 

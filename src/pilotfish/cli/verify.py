@@ -46,13 +46,14 @@ class _BadRow(ValueError):
 
 def verify(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines (.jsonl, .jsonl.gz); - is standard input.")],
-    verifier: Annotated[str, typer.Option(help="maths, choice, exact or reasoning_gym.")] = "maths",
+    verifier: Annotated[str, typer.Option(help="maths, choice, exact, reasoning_gym, or FILE.py:FUNCTION.")] = "maths",
     form: Annotated[str, typer.Option(help="Where the answer stands: free, or answer_tag.")] = "free",
     traceback: Traceback = False,
 ) -> None:
     """Judge rows of {"gold", "pred"}.
 
-    Each gets a JSON row with "correct" (true, false, null), "extracted" and "why", in the order of the input.
+    Each gets a JSON row with "correct" (true, false, null), "extracted" and "why", in the order of the input, and a
+    "reward" where it lies between 0 and 1.
     """
     with one_line(traceback):
         _check(verifier, form)
@@ -60,7 +61,8 @@ def verify(
         with _lines(file) as lines:
             for verdict in verdicts(lines, verifier, form):
                 counts[verdict.correct] += 1
-                _write({"correct": verdict.correct, "extracted": verdict.extracted, "why": verdict.why})
+                partly = {} if verdict.reward in (0, 1, None) else {"reward": verdict.reward}
+                _write({"correct": verdict.correct, **partly, "extracted": verdict.extracted, "why": verdict.why})
         if sys.stderr.isatty():
             say_error(
                 f"{sum(counts.values())} rows: {counts[True]} right, {counts[False]} wrong, {counts[None]} not judged"
@@ -164,9 +166,11 @@ def _lines(file: Path) -> Iterator[Iterable[bytes]]:
 
 
 def _check(verifier: str, form: str) -> None:
-    from pilotfish.verify import FORMS, VERIFIERS
+    from pilotfish.verifier import BY_MEMBER, check_name
+    from pilotfish.verify import FORMS
 
-    if verifier not in VERIFIERS:
-        raise ValueError(f"--verifier {verifier}: there is no such verifier; use one of {', '.join(VERIFIERS)}")
+    if verifier in BY_MEMBER:
+        raise ValueError(f"--verifier {verifier}: it asks a member of a team; `pilotfish eval` of a recipe seats one")
+    check_name(verifier)
     if form not in FORMS:
         raise ValueError(f"--form {form}: there is no such form; use one of {', '.join(FORMS)}")

@@ -2,6 +2,7 @@
 
     meter = Meter(most=5.0, spent=1.2)              # what the journal says was spent before
     engine = Metered(engine, meter, price, places=64)
+    print(meter.spent, meter.tokens)                # at any time: the command line shows it while a run goes on
 
 What was in flight at that moment is answered, recorded and paid, and nothing beyond: a call is admitted when a place is
 free for it, not when it gets into line.
@@ -10,10 +11,11 @@ free for it, not when it gets into line.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from pilotfish.engine.base import Completion, Engine, Refused, Wrapped
-from pilotfish.team import Messages, Price, Sampling
+from pilotfish.engine.base import CallFailed, Completion, Engine, Refused, Wrapped, billed
+from pilotfish.team import Price
 
 
 class MaxCostReached(Refused):
@@ -21,16 +23,20 @@ class MaxCostReached(Refused):
 
 
 class Meter:
-    """Counts money.
+    """Counts money, and the tokens of everybody.
 
     Args:
-        most: where it stops, in the recipe's currency.
+        most: where it stops, in the recipe's currency; None for nowhere.
         spent: before it was opened.
     """
 
-    def __init__(self, most: float, spent: float = 0.0) -> None:
+    def __init__(self, most: float | None = None, spent: float = 0.0) -> None:
         self.most = most
         self.spent = spent
+        self.priced = most is not None
+        """Whether anybody has a price."""
+        self.tokens = 0
+        """Of prompts and answers, since it was opened."""
         self._flying = 0
         self._landed = asyncio.Event()
 
@@ -40,7 +46,7 @@ class Meter:
         Raises:
             MaxCostReached: all is spent. Raised when no call is in flight any more, so that none is lost unrecorded.
         """
-        if self.spent >= self.most:
+        if self.most is not None and self.spent >= self.most:
             while self._flying:
                 await self._landed.wait()
             raise MaxCostReached(
@@ -52,7 +58,7 @@ class Meter:
         self._landed.clear()
 
     def settle(self, money: float) -> None:
-        """Charge a call that was let pass; 0 for one that did not answer."""
+        """Charge a call that was let pass; 0 for one that nobody will bill."""
         self.spent += money
         self._flying -= 1
         if not self._flying:
@@ -65,7 +71,7 @@ class Metered(Wrapped):
     Args:
         engine: that is asked.
         meter: shared by all engines of a run.
-        price: of the member that asks.
+        price: of the member that asks; who has none may go on when all is spent.
         places: most calls in flight; None where the engine takes all at once.
     """
 
@@ -75,13 +81,23 @@ class Metered(Wrapped):
         self.price = price
         self._places: AbstractAsyncContextManager[None] = asyncio.Semaphore(places) if places else nullcontext()
 
-    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+    async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        if not self.price.paid:
+            return await self._counted(ask)
         async with self._places:
             await self.meter.admit()
             money = 0.0
             try:
-                done = await self.engine.complete(messages, sampling, seed)
-                money = done.usage.cost(self.price)
+                done = await self._counted(ask)
+                money = done.billed.cost(self.price)
                 return done
+            except CallFailed as error:
+                money = billed(error.attempts).cost(self.price)
+                raise
             finally:
                 self.meter.settle(money)
+
+    async def _counted(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        done = await ask()
+        self.meter.tokens += done.usage.total
+        return done

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 
 from pilotfish.episode import Journal
@@ -26,7 +25,6 @@ from pilotfish.preflight.stages import Stage
 from pilotfish.recipe import Recipe
 from pilotfish.task import Task
 from pilotfish.train.profile import BacktrackConfig, CollectStage, TrainConfig
-from pilotfish.train.rollout import RowId
 
 COLLECT, SAMPLES, CHAINS, TRAINING, HOLDOUT = "collect", "samples", "chains, at most", "training", "holdout"
 
@@ -122,22 +120,29 @@ async def _training(rehearsal: Rehearsal, stage: Stage, train: Portion, config: 
     sets = range(stage.sets) if stage.unasked else range(1)
     visits = [(set, new / len(sets)) for set in sets] + [(0, groups - new)]
     rollout = rehearsed_rollout(rehearsal.seats, rehearsal.journal, tasks, stage)
-    for step, ((set, times), decision) in enumerate(product(visits, config.decisions)):
+    for step, (set, times) in enumerate(visits):
         if not times:
             continue
-        rows = await rehearse_groups(rollout, [RowId(task.id, set, decision) for task in tasks], step)
-        rehearsal.book(stage.title(TRAINING), times / len(config.decisions) / len(tasks))
+        rows = await rehearse_groups(rollout, stage, tasks, set, step)
+        rehearsal.book(stage.title(TRAINING), times * config.group_size / len(rows))
         await rollout.without_trainee(rows)
         rehearsal.book(stage.title(TRAINING), min(groups, train.all) / len(tasks))
+
+
+def later_evaluations(config: TrainConfig, steps: int) -> int:
+    """Evaluations on the holdout, but for the one before training."""
+    return steps // config.evaluate_every + bool(steps % config.evaluate_every)
 
 
 async def _holdout(rehearsal: Rehearsal, stage: Stage, holdout: Portion, config: TrainConfig, steps: int) -> None:
     """The evaluation before training, and the later ones: other weights, and all that did not change shared."""
     if not holdout.all:
         return
-    later = steps // config.evaluate_every + bool(steps % config.evaluate_every)
-    topology, field = stage.recipe.topology.load(), rehearsal.field(f"{stage.place}{HOLDOUT}", holdout.sample)
+    later = later_evaluations(config, steps)
+    field = rehearsal.field(f"{stage.place}{HOLDOUT}", holdout.sample)
     for trained, times in enumerate((1, later)):
         version = stage.first_version + trained
-        await field.play(Arm(f"{version}", topology, rehearsal.seats.team(training=False, version=version)))
+        team = rehearsal.seats.team(training=False, version=version)
+        for topology in stage.recipe.topologies():
+            await field.play(Arm(f"{version}", topology, team))
         rehearsal.book(stage.title(HOLDOUT), times * holdout.times)

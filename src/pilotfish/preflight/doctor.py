@@ -36,11 +36,13 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
         if member.engine == "vllm":
             yield _served(name, member)
     yield from _shares(recipe)
+    yield from _trackers(recipe)
     tasks: dict[str, list[Task]] = {}
     yield from _tasks(recipe, tasks)
     form = recipe.topology.load().form
     for source, found in tasks.items():
-        yield _golds(source, found, form)
+        if ruled := [task for task in found if task.answer and task.judge is None]:
+            yield _golds(source, ruled, form)
     first = next(iter(tasks.values()), [])
     if first:
         from pilotfish.preflight.tryout import tryout
@@ -126,6 +128,22 @@ def _shares(recipe: Recipe) -> Iterator[Finding]:
             yield Finding("fail", f"gpu {gpu}", what, "lower vllm.memory, or give them other GPUs with vllm.gpus")
 
 
+def _trackers(recipe: Recipe) -> Iterator[Finding]:
+    """Whether the trackers that the training reports to are installed."""
+    from pilotfish.recipe import RecipeError
+    from pilotfish.train.trackers import check_trackers, trackers
+
+    if not (named := trackers(recipe)):
+        return
+    try:
+        check_trackers(recipe)
+    except RecipeError as error:
+        what, _, way_out = str(error).partition("; ")
+        yield Finding("fail", "report_to", what.removeprefix("report_to: "), way_out)
+        return
+    yield Finding("ok", "report_to", ", ".join(named))
+
+
 def _tasks(recipe: Recipe, found: dict[str, list[Task]]) -> Iterator[Finding]:
     """Reads every source; puts what it read into `found`."""
     from pilotfish.curriculum import curriculum
@@ -166,7 +184,7 @@ def _answers(recipe: Recipe, sets: int) -> Iterator[Finding]:
     """Whether the sets of stored answers can differ, and whether the file of them is there."""
     config = recipe.collect
     for name, member in recipe.team.items():
-        if sets > 1 and not member.train and member.sampling.temperature == 0:
+        if sets > 1 and not member.train and name not in recipe.judges and member.sampling.temperature == 0:
             what = f"{sets} sets, and {name} is asked at temperature 0: it says the same in each"
             yield Finding("warn", "collect.sets", what, f"set team.{name}.sampling.temperature")
     if config.answers and not config.answers.expanduser().is_file():
@@ -193,9 +211,13 @@ def _collected(stage: Stage) -> Iterator[Finding]:
 
 def _fills(stage: Stage, tasks: int) -> Iterator[Finding]:
     """Whether there are enough groups for a step."""
+    from pilotfish.recipe import RecipeError
     from pilotfish.train.profile import TrainConfig
 
-    config, groups = stage.config, stage.groups(tasks)
+    try:
+        config, groups = stage.config, stage.groups(tasks)
+    except RecipeError:
+        return  # the rehearsal of the topology tells why
     if isinstance(config, TrainConfig) and groups < config.tasks_per_step:
         field, unit = stage.field("tasks_per_step"), "tasks" if groups == tasks else "groups"
         yield Finding(

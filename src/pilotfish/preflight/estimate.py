@@ -4,32 +4,32 @@
     for line in estimate.lines: ...
 
 Calls are counted by a rehearsal on a sample of the real tasks (see `rehearsal`) and scaled to all of them. It is played
-twice: with the lengths that answers probably have, and with every answer as long as its member may make it.
+for the lengths that answers probably have, and for the bounds of the range that these may lie in (see `lengths`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.curriculum import curriculum
-from pilotfish.episode import Journal
 from pilotfish.evaluate.arms import Arm, best_constant, control
 from pilotfish.evaluate.bench import play_arms
 from pilotfish.evaluate.lineup import arms_of
-from pilotfish.preflight.costs import HOLDOUT, Portion, Rehearsal, rehearse_stage
+from pilotfish.preflight.costs import HOLDOUT, TRAINING, Portion, Rehearsal, later_evaluations, rehearse_stage
 from pilotfish.preflight.filler import Count, Tally, quarter_of_characters
-from pilotfish.preflight.memory import local_folder
+from pilotfish.preflight.lengths import Length, counter, known, lengths
+from pilotfish.preflight.measured import Measured
 from pilotfish.preflight.stages import Stage, check_lacking, notes, stages_of
-from pilotfish.recipe import Recipe
+from pilotfish.recipe import MemberConfig, Recipe
 from pilotfish.run import Run
 from pilotfish.spending import arm_name
 from pilotfish.task import load_tasks
-from pilotfish.team import Messages, Price, Usage
+from pilotfish.team import Price
+from pilotfish.train.profile import TrainConfig
 
 SAMPLE = 8
 """Tasks that a stage is rehearsed on."""
@@ -37,18 +37,24 @@ SAMPLE = 8
 
 @dataclass(frozen=True)
 class Line:
-    """One member at one stage; `most` has each answer at its token limit."""
+    """One member at one stage, with the shortest and the longest answers that are to be expected."""
 
     stage: str
     member: str
     likely: Tally
+    least: Tally
     most: Tally
-    price: Price = field(default_factory=Price)
-    """Of the model that the member sits on at this stage."""
+    seat: MemberConfig
+    """The member as it sits at this stage."""
+    measured: Measured | None = None
+    """What was measured of it."""
+    goes: int = 1
+    """Training steps or evaluations: each waits for the answers of the one before."""
 
-    def cost(self) -> tuple[float, float]:
-        """Money, likely and at most; what a server's cache may save is not counted."""
-        return _cost(self.likely, self.price), _cost(self.most, self.price)
+    def cost(self) -> tuple[float, float, float]:
+        """Money: likely, at least, at most; what a server's cache may save is not counted."""
+        price = self.seat.price
+        return _cost(self.likely, price), _cost(self.least, price), _cost(self.most, price)
 
 
 @dataclass(frozen=True)
@@ -58,54 +64,52 @@ class Estimate:
     lines: list[Line]
     steps: int
     """Of all trainings; 0 where nothing is trained by playing episodes."""
-    lengths: Mapping[str, tuple[float, str]]
-    """Completion tokens of each member, and where the figure comes from."""
+    lengths: Mapping[str, Length]
+    """Completion tokens of each member."""
     rough: tuple[str, ...]
     """Members whose prompt tokens are a quarter of their characters: no tokenizer of theirs is at hand."""
     notes: tuple[str, ...] = ()
     """What the figures of a recipe with stages or stored answers leave open."""
 
 
-def estimate_recipe(recipe: Recipe, means: Mapping[str, float] | None = None) -> Estimate:
+def estimate_recipe(recipe: Recipe, measured: Mapping[str, Measured] | None = None) -> Estimate:
     """Rehearse a recipe.
 
     Args:
         recipe: its stages, their holdout evaluations and the arms of its evaluation are rehearsed.
-        means: completion tokens a call by member, where a run has shown them; half of a member's limit otherwise.
+        measured: by member, what calls have come to; without it an answer is half as long as its member may make it.
 
     Raises:
         RecipeError, TaskError: tasks that cannot be had, or a stage without the answers that it trains on.
         TopologyError, ValueError: a topology that cannot be played by this team.
     """
-    teams = recipe.teams()
-    lengths = {name: _lengths(team, recipe, means or {}) for name, team in teams.items()}
-    counts = {name: {member: _counter(team, member) for member in team.team} for name, team in teams.items()}
-    likely = {name: {member: round(tokens) for member, (tokens, _) in of.items()} for name, of in lengths.items()}
-    most = {name: {m: member.sampling.max_tokens for m, member in team.team.items()} for name, team in teams.items()}
-    material = _Material.of(recipe)
-    first, second = (_rehearsed(recipe, material, counts, tokens) for tokens in (likely, most))
-    lines = [Line(*key, tally, second[key], _price(recipe, *key)) for key, tally in first.items()]
+    measured, teams, material = measured or {}, recipe.teams(), _Material.of(recipe)
+    found = {name: lengths(team, recipe, measured) for name, team in teams.items()}
+    counts = {
+        name: {member: counter(team, member, known(team, recipe, member, measured)) for member in team.team}
+        for name, team in teams.items()
+    }
+
+    def rehearsed(bound: Callable[[Length], float]) -> _Totals:
+        tokens = {name: {member: round(bound(length)) for member, length in of.items()} for name, of in found.items()}
+        return _rehearsed(recipe, material, counts, tokens)
+
+    likely, most = rehearsed(lambda length: length.likely), rehearsed(lambda length: length.most)
+    least = rehearsed(lambda length: length.least) if measured else likely
+    goes = material.goes()
+    lines = [
+        Line(*key, tally, least[key], most[key], *_seat(recipe, *key, measured), goes.get(key[0], 1))
+        for key, tally in likely.items()
+    ]
     tasks = material.train.all
-    steps = sum(stage.steps(tasks) for stage in material.stages)
     told = [(name, member) for name, team in teams.items() for member in team.team if _is_new(team, recipe, member)]
     return Estimate(
         lines,
-        steps,
-        {arm_name(name, member): lengths[name][member] for name, member in told},
+        sum(stage.steps(tasks) for stage in material.stages),
+        {arm_name(name, member): found[name][member] for name, member in told},
         tuple(arm_name(name, member) for name, member in told if counts[name][member] is quarter_of_characters),
         (*notes(material.stages, tasks), *_capped(recipe, lines)),
     )
-
-
-def mean_completions(journal: Journal) -> dict[str, float]:
-    """Mean completion tokens a call, by member, of what a run has recorded."""
-    total: dict[str, Usage] = {}
-    calls: Counter[str] = Counter()
-    for turn in journal.turns():
-        if turn.answered:
-            total[turn.member] = total.get(turn.member, Usage()) + turn.usage
-            calls[turn.member] += 1
-    return {member: usage.completion / calls[member] for member, usage in total.items()}
 
 
 @dataclass(frozen=True)
@@ -129,13 +133,27 @@ class _Material:
         train, holdout = Portion.of(divided.train, SAMPLE), Portion.of(divided.holdout, recipe.evaluate.constants)
         return cls(stages, train, holdout, benchmarks)
 
+    def goes(self) -> dict[str, int]:
+        """Of each part that has several: training steps, evaluations on the holdout."""
+        found: dict[str, int] = {}
+        for stage in self.stages:
+            if isinstance(stage.config, TrainConfig):
+                steps = stage.steps(self.train.all)
+                found[stage.title(TRAINING)] = steps
+                found[stage.title(HOLDOUT)] = 1 + later_evaluations(stage.config, steps)
+        return found
+
+
+_Totals = dict[tuple[str, str], Tally]
+"""By stage and member."""
+
 
 def _rehearsed(
     recipe: Recipe,
     material: _Material,
     counts: Mapping[str, Mapping[str, Count]],
     tokens: Mapping[str, Mapping[str, int]],
-) -> dict[tuple[str, str], Tally]:
+) -> _Totals:
     with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
         rehearsal = Rehearsal(recipe, counts[""], tokens[""], Path(folder))
         try:
@@ -196,24 +214,18 @@ async def _constant(rehearsal: Rehearsal, holdout: Portion, arm: Arm) -> list[Ar
     return [control(arm_name(arm.model, "best constant words"), arm, lambda task: words)]
 
 
-def _lengths(team: Recipe, own: Recipe, means: Mapping[str, float]) -> dict[str, tuple[float, str]]:
-    """Completion tokens of a call, and where the figure comes from; what was measured is of the recipe's own models."""
-    return {
-        name: (means[name], "measured")
-        if name in means and member.deployment == own.team[name].deployment
-        else (member.sampling.max_tokens / 2, "half of max_tokens, a guess")
-        for name, member in team.team.items()
-    }
-
-
 def _is_new(team: Recipe, own: Recipe, member: str) -> bool:
     """Whether a member is told of once more: all of the recipe's own, and of another team those that differ."""
     return team is own or team.team[member] != own.team[member]
 
 
-def _price(recipe: Recipe, stage: str, member: str) -> Price:
+def _seat(
+    recipe: Recipe, stage: str, member: str, measured: Mapping[str, Measured]
+) -> tuple[MemberConfig, Measured | None]:
+    """A member as it sits at a stage, and what was measured of it."""
     model = next((name for name in recipe.evaluate.models if stage.startswith(arm_name(name, ""))), "")
-    return recipe.teams()[model].team[member].price
+    team = recipe.teams()[model]
+    return team.team[member], known(team, recipe, member, measured)
 
 
 def _capped(recipe: Recipe, lines: Sequence[Line]) -> list[str]:
@@ -221,26 +233,6 @@ def _capped(recipe: Recipe, lines: Sequence[Line]) -> list[str]:
     if recipe.max_cost is None or likely <= recipe.max_cost:
         return []
     return [f"max_cost is {recipe.max_cost:g}: the run will stop there, as it is likely to cost {likely:,.2f}."]
-
-
-def _counter(recipe: Recipe, name: str) -> Count:
-    """Counts a member's prompt tokens: by its own tokenizer and chat template where they are on this machine."""
-    member = recipe.team[name]
-    folder = local_folder(member.model, member.revision) if member.engine != "openai" else None
-    if folder is None or not any((folder / file).exists() for file in ("tokenizer.json", "tokenizer_config.json")):
-        return quarter_of_characters
-    try:
-        from transformers import AutoTokenizer
-
-        from pilotfish.engine.chat import render
-    except ImportError:
-        return quarter_of_characters
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=member.trust_remote_code)
-
-    def count(messages: Messages) -> float:
-        return len(render(tokenizer, messages))
-
-    return count
 
 
 def _cost(tally: Tally, price: Price) -> float:

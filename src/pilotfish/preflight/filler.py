@@ -17,6 +17,7 @@ from pilotfish.seats import Seats
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling, Usage
 from pilotfish.verify import Verdict
+from pilotfish.verify.judge import example
 
 Count = Callable[[Messages], float]
 """Tokens of a prompt."""
@@ -79,7 +80,9 @@ class FillerEngine:
         prompt = self.counted(messages)
         self.ledger.note(self.member, prompt, self.tokens)
         # " the" is four characters, and one token of nearly every vocabulary.
-        text = f"{self.member} {next(self.ledger.number)}" + " the" * max(0, self.tokens - 4)
+        words = f"{self.member} {next(self.ledger.number)}" + " the" * max(0, self.tokens - 4)
+        # A judge is asked once where its score can be read, and not at all about an answer that is not in its form.
+        text = f"{words}\n{score}" if (score := example(messages)) else f"<answer>{words}</answer>"
         usage = Usage(round(prompt), self.tokens, estimated=True)
         return Completion(text, "stop", usage, prompt_ids=(0,), completion_ids=(0,), logprobs=(0.0,))
 

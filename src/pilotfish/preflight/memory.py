@@ -66,7 +66,7 @@ def memory(recipe: Recipe) -> list[Held]:
     trainee = recipe.trainee
     sets: dict[tuple[Any, ...], list[str]] = {}
     for name, member in recipe.team.items():
-        if member.engine == "transformers":
+        if member.in_process:
             sets.setdefault((member.model, member.revision, member.device), []).append(name)
     for names in sets.values():
         lead = recipe.team[trainee] if trainee in names else recipe.team[names[0]]

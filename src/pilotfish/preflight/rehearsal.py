@@ -18,7 +18,8 @@ from pilotfish.preflight.stages import Stage
 from pilotfish.task import Task
 from pilotfish.train.chains import Sample, mend, pairs
 from pilotfish.train.profile import BacktrackConfig, TrainConfig
-from pilotfish.train.rollout import Rollout, Row, RowId
+from pilotfish.train.rollout import Rollout
+from pilotfish.train.row import Row, RowId
 
 
 def rehearsed_rollout(seats: RehearsedSeats, journal: Journal, tasks: Sequence[Task], stage: Stage) -> Rollout:
@@ -32,13 +33,15 @@ def rehearsed_rollout(seats: RehearsedSeats, journal: Journal, tasks: Sequence[T
     """
     config, recipe = stage.config, stage.recipe
     assert isinstance(config, TrainConfig)
+    topology, *mix = recipe.topologies()
     return Rollout(
-        recipe.topology.load(),
+        topology,
         seats.team(training=True),
         {task.id: task for task in tasks},
         journal,
         no_verdict,
         config,
+        mix=mix,
         alone=next((other for other in baselines(recipe) if other.name == "solo"), None),
         seed=recipe.seed,
         place=stage.place,
@@ -46,19 +49,26 @@ def rehearsed_rollout(seats: RehearsedSeats, journal: Journal, tasks: Sequence[T
     )
 
 
-async def rehearse_groups(rollout: Rollout, groups: Sequence[RowId], step: int = 0) -> list[Row]:
-    """Rehearse a step.
+async def rehearse_groups(rollout: Rollout, stage: Stage, tasks: Sequence[Task], set: int, step: int) -> list[Row]:
+    """Rehearse a step in which all decisions are trained that the stage trains.
 
     Args:
         rollout: see `rehearsed_rollout`.
-        groups: all of one decision.
+        stage: whose it is.
+        tasks: that groups are played on.
+        set: of stored answers.
         step: number of the step.
 
     Raises:
-        ValueError: the trainee is never asked for that decision.
+        ValueError: the trainee is never asked for one of the decisions.
         ReplayMismatch: the topology asks the rows of a group for it in different words.
     """
-    return await rollout.step([str(group) for group in groups for _ in range(rollout.config.group_size)], step)
+    trained = [(decision, at) for at, decisions in enumerate(stage.decisions) for decision in decisions]
+    groups = [RowId(task.id, set, *one) for task in tasks for one in trained]
+    rows = await rollout.step([str(group) for group in groups for _ in range(rollout.config.group_size)], step)
+    for decision, at in trained:
+        rollout.check_reached([row for row in rows if (row.id.decision, row.id.topology) == (decision, at)])
+    return rows
 
 
 def leader_of(stage: str) -> Leader:

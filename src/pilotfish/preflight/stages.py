@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.recipe import Stage as Config
 from pilotfish.run import VERSIONS
+from pilotfish.train.decisions import trained_decisions
 from pilotfish.train.profile import BacktrackConfig, CollectStage, SftConfig, TrainConfig, steps
 
 
@@ -68,9 +70,18 @@ class Stage:
         """Where one of its settings stands in the recipe."""
         return f"stages.{self.name}.{name}" if self.name else f"train.{name}"
 
+    @cached_property
+    def decisions(self) -> tuple[tuple[int, ...], ...]:
+        """Those that it trains, of each topology; none where it plays no groups.
+
+        Raises:
+            RecipeError: see `train.decisions`.
+        """
+        return trained_decisions(self.recipe, self.config) if isinstance(self.config, TrainConfig) else ()
+
     def groups(self, tasks: int) -> int:
         """Groups in an epoch over so many tasks."""
-        return tasks * self.sets * (len(self.config.decisions) if isinstance(self.config, TrainConfig) else 1)
+        return tasks * self.sets * max(1, sum(map(len, self.decisions)))
 
     def steps(self, tasks: int) -> int:
         """Steps of its training on so many tasks; 0 where it plays no groups.
@@ -103,7 +114,7 @@ class Stage:
         """Rounds that it cannot train without, and that no stage before it collects."""
         if not isinstance(self.config, TrainConfig) or self.config.prefix != "shaped":
             return ()
-        return tuple(sorted({*self.config.decisions} - self.held))
+        return tuple(sorted({*self.decisions[0]} - self.held))
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
@@ -145,8 +156,7 @@ def lack(stage: Stage) -> str:
 
 def lack_way_out(stage: Stage) -> str:
     """How to give a stage what it lacks."""
-    assert isinstance(stage.config, TrainConfig)
-    return f"put a stage `{{method: collect, rounds: {sorted(stage.config.decisions)}}}` before it"
+    return f"put a stage `{{method: collect, rounds: {sorted(stage.decisions[0])}}}` before it"
 
 
 def notes(stages: Sequence[Stage], tasks: int) -> Iterator[str]:

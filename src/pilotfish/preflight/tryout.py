@@ -23,10 +23,9 @@ from pilotfish.preflight.rehearsal import (
     rehearsed_rollout,
 )
 from pilotfish.preflight.stages import Stage, stages_of
-from pilotfish.recipe import Recipe
+from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.task import Task
 from pilotfish.train.profile import BacktrackConfig, CollectStage, TrainConfig
-from pilotfish.train.rollout import RowId
 
 WORDS = 16
 """Tokens that each member says."""
@@ -75,7 +74,6 @@ class _Tryout:
             self.unit = "a task, at most," if config.chains == "asked" else "a task"
             await rehearse_chains(*on, await rehearse_samples(*on))
         elif isinstance(config, TrainConfig):
-            self.unit, self.units = f"a group of {config.group_size}", self.units * len(config.decisions)
             await self.groups(config)
 
     async def episodes(self) -> None:
@@ -84,17 +82,18 @@ class _Tryout:
 
     async def groups(self, config: TrainConfig) -> None:
         rollout = rehearsed_rollout(self.seats, self.journal, self.tasks, self.stage)
-        for step, decision in enumerate(config.decisions):
-            rows = await rehearse_groups(rollout, [RowId(task.id, decision=decision) for task in self.tasks], step)
-            await rollout.without_trainee(rows)
+        rows = await rehearse_groups(rollout, self.stage, self.tasks, set=0, step=0)
+        self.unit, self.units = f"a group of {config.group_size}", len(rows) // config.group_size
+        await rollout.without_trainee(rows)
 
 
 def _tried(tried: _Tryout) -> Finding:
-    stage, topology = tried.stage, tried.stage.recipe.topology.name
+    stage = tried.stage
+    topology = ", ".join(topology.name for topology in stage.recipe.topologies())
     name = f"stage {stage.name}" if stage.name else "topology"
     try:
         asyncio.run(tried.play())
-    except (TopologyError, ReplayMismatch, ValueError) as error:
+    except (RecipeError, TopologyError, ReplayMismatch, ValueError) as error:
         return Finding("fail", name, f"{topology}: {error}", "mend the topology or the team")
     calls = {member: tally.calls / tried.units for member, tally in tried.seats.ledger.read().items()}
     asked = ", ".join(f"{count:g} of {member}" for member, count in calls.items())

@@ -1,0 +1,103 @@
+"""The two members of a draft: the actor that the user has, and the collaborator that learns."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from pilotfish.engine.embedded import NAME as EMBEDDED
+from pilotfish.recipe import RecipeError
+
+WITH_GPU = "Qwen/Qwen2.5-1.5B-Instruct"
+"""Who learns where there is a GPU and nobody is named."""
+TOPOLOGIES = ("hint", "critic")
+HINT_TOKENS = 128
+"""A collaborator's limit."""
+
+
+def actor(
+    model: str,
+    *,
+    base_url: str | None = None,
+    key_env: str | None = None,
+    price: tuple[float, float] = (0.0, 0.0),
+    max_tokens: int,
+) -> dict[str, Any]:
+    """The actor's seat.
+
+    Args:
+        model: a folder, a hub name, or with an address the name that the server knows.
+        base_url: the address that ends in `/v1`.
+        key_env: the environment variable that holds the key.
+        price: per million tokens of prompts and of answers.
+        max_tokens: of an answer.
+
+    Raises:
+        RecipeError: a model in process that is none, or a key where the name of a variable belongs.
+    """
+    sampling = {"temperature": 0.0, "max_tokens": max_tokens}
+    paid = {"price": {"input": price[0], "output": price[1]}} if any(price) else {}
+    if base_url is None:
+        _check_local(model)
+        return {"model": model, **paid, "sampling": sampling}
+    _check_address(base_url)
+    _check_variable(key_env)
+    key = {"key_env": key_env} if key_env else {}
+    return {"engine": "openai", "model": model, "base_url": base_url, **key, **paid, "sampling": sampling}
+
+
+def trainee(model: str | None, train: str) -> tuple[dict[str, Any], str]:
+    """The collaborator's seat, and why it is this one.
+
+    Args:
+        model: a folder or hub name; None for one that suits this machine.
+        train: `lora` or `full`.
+    """
+    chosen, why = (model, "--trainee") if model else _suited()
+    _check_local(chosen)
+    return {"model": chosen, "train": train, "sampling": {"temperature": 0.0, "max_tokens": HINT_TOKENS}}, why
+
+
+def known_topology(name: str) -> str:
+    """A topology in which a collaborator helps an actor.
+
+    Raises:
+        RecipeError: another one.
+    """
+    if name not in TOPOLOGIES:
+        raise RecipeError(
+            f"--topology {name}: not one of {', '.join(TOPOLOGIES)}; for another team change the recipe "
+            "(docs/topologies.md)"
+        )
+    return name
+
+
+def _suited() -> tuple[str, str]:
+    try:
+        import torch
+    except ImportError:
+        return EMBEDDED, "no torch here to look for a GPU with; name another with --trainee"
+    if torch.cuda.is_available():
+        return WITH_GPU, "there is a GPU; name another with --trainee"
+    return EMBEDDED, "135M weights, which a processor can train; name a larger one with --trainee"
+
+
+def _check_local(model: str) -> None:
+    known = model == EMBEDDED or Path(model).expanduser().exists() or re.fullmatch(r"[\w.-]+/[\w.-]+", model)
+    if not known:
+        raise RecipeError(
+            f"{model}: no such folder and no OWNER/NAME of a hub; for a model behind an API add --base-url"
+        )
+
+
+def _check_address(base_url: str) -> None:
+    if "@" in base_url:
+        raise RecipeError("--base-url: the address carries a user or a password; put the key into --key-env")
+
+
+def _check_variable(name: str | None) -> None:
+    """The name is written into the recipe, so it must be no key; what was given is therefore not repeated either."""
+    if name and name not in os.environ and not re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+        raise RecipeError("--key-env: names no environment variable; export the key, and give the variable's name")
