@@ -6,6 +6,7 @@ runs/hint/
   checkpoints/    to resume from
   best/           the trainee at its best on the holdout
   metrics.jsonl   one row a step
+  rows.jsonl      what the rows of each step were worth
   stages/NAME/    the same for each stage of a recipe that has several; they share the journal
   results.json    the last evaluation; results.md and results.csv beside it
 """
@@ -15,14 +16,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pilotfish import own
 from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal
 from pilotfish.overlap import listed
-from pilotfish.recipe import Recipe, load_recipe
+from pilotfish.recipe import EvaluateConfig, Recipe, load_recipe
 from pilotfish.topology.find import digest
 
 VERSIONS = 1_000_000
@@ -145,19 +147,23 @@ class Run:
         folders = (self.folder / "stages" / name for name, config in self.recipe.stages.items() if config)
         return [Run(folder, parent=self) for folder in folders if (folder / "recipe.yaml").exists()]
 
-    def hold_topology(self) -> None:
-        """Remember the text of the user's own topology file, and refuse another text in the same run.
+    def hold_code(self) -> None:
+        """Remember the text of the user's own topology and verifier files, and refuse another text in the same run.
 
         Raises:
             RunError: the file has changed since the run began.
         """
-        found, begun = digest(self.recipe.topology.name), self.state("topology").get("digest")
-        if begun is not None and found != begun:
-            raise RunError(
-                f"{self.recipe.topology.name}: the file has changed since {self.folder} began; restore it, or train "
-                "into another folder with --run"
-            )
-        self.keep("topology", {"digest": found})
+        begun = self.state("topology")
+        texts = {config.name: digest(config.name) for config in (self.recipe.topology, *self.recipe.mix)}
+        sources = self.recipe.tasks.train if self.recipe.tasks else ()
+        texts |= {name: own.digest("verifier", name) for source in sources if (name := source.own_verifier)}
+        for name, text in texts.items():
+            if begun.get(name, text) != text:
+                raise RunError(
+                    f"{name}: the file has changed since {self.folder} began; restore it, or train into another folder "
+                    "with --run"
+                )
+        self.keep("topology", texts)
 
     def curriculum(self, told: Callable[[str, int, dict[str, float]], None]) -> Curriculum:
         """The tasks of the run: divided when it begins, and the same from then on.
@@ -167,9 +173,9 @@ class Run:
 
         Raises:
             RecipeError: see `pilotfish.curriculum`.
-            RunError: the topology's own file has changed.
+            RunError: the file of the topology or of the verifier has changed.
         """
-        self.hold_topology()
+        self.hold_code()
         tasks = curriculum(self.recipe, self.root.state("curriculum"))
         self.root.keep("curriculum", tasks.ids())
         if tasks.repeats:
@@ -224,11 +230,8 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     def log(self, row: dict[str, Any]) -> None:
-        """Append a row of metrics; a line that a killed process left unfinished is closed first."""
-        with self.metrics.open("a+b") as file:
-            if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
-                file.write(b"\n")
-            file.write(json.dumps(row).encode() + b"\n")
+        """Append a row of metrics."""
+        append(self.metrics, [row])
 
     def logged(self) -> Iterator[dict[str, Any]]:
         """The rows of metrics; a step that was taken again after a resume counts in its last version."""
@@ -248,6 +251,14 @@ class Run:
         os.replace(partial, self.folder / f"{name}.json")
 
 
+def append(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append rows to a file, as lines of JSON; a line that a killed process left unfinished is closed first."""
+    with file.open("a+b") as lines:
+        if lines.tell() and (lines.seek(-1, os.SEEK_END), lines.read(1))[1] != b"\n":
+            lines.write(b"\n")
+        lines.write(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+
 def _row(line: str) -> dict[str, Any] | None:
     try:
         return dict(json.loads(line))
@@ -256,12 +267,14 @@ def _row(line: str) -> dict[str, Any] | None:
 
 
 def _training(recipe: Recipe, stage: bool) -> dict[str, Any]:
-    """What may not change within a run: the evaluation and `max_cost` may, and the filter before it has begun; each
-    stage looks after its own, and where it finds the weights that it starts from."""
+    """What may not change within a run: the evaluation, who judges in it alone, and `max_cost` may, and the filter
+    before it has begun; each stage looks after its own, and where it finds the weights that it starts from."""
     free = {"drop_right", "drop_wrong", "concurrency", "answers"}
-    whole = dict.fromkeys(("evaluate", "name", "stages", "max_cost"), True)
+    whole = dict.fromkeys(("evaluate", "name", "serve", "stages", "max_cost"), True)
+    judges = set(recipe.judges) - set(recipe.model_copy(update={"evaluate": EvaluateConfig()}).judges)
     member = {recipe.trainee or "": {"model", "revision"}} if stage else {}
-    return recipe.model_dump(mode="json", exclude={**whole, "collect": free, "team": member})
+    team: dict[str, Any] = {**member, **dict.fromkeys(judges, True)}
+    return recipe.model_dump(mode="json", exclude={**whole, "collect": free, "team": team})
 
 
 def _differences(left: Any, right: Any, place: str = "") -> list[str]:
