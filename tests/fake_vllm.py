@@ -35,6 +35,9 @@ class Handler(BaseHTTPRequestHandler):
         if os.environ.get("FAKE_VLLM_CRASHES"):
             print("CUDA error: an illegal memory access", flush=True)
             os._exit(7)
+        if asked["model"] not in served():
+            self.answer(404, {"error": {"message": f"The model `{asked['model']}` does not exist."}})
+            return
         message = {"role": "assistant", "content": f"{asked['model']} says 4"}
         usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         self.answer(200, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage})
@@ -49,6 +52,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *words: Any) -> None:
         """Quiet."""
+
+
+def served() -> list[str]:
+    """The names that the model and its adapters answer to."""
+    if "--lora-modules" not in sys.argv:
+        return [sys.argv[2]]
+    return [sys.argv[2], json.loads(sys.argv[sys.argv.index("--lora-modules") + 1])["name"]]
 
 
 def main() -> None:

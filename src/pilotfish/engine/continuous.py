@@ -175,10 +175,28 @@ class ContinuousTokens:
         manager.batch_processor.model_runner._sample = self._sample
         manager.batch_processor._generation_step = _one_at_a_time(manager.batch_processor._generation_step)
         if on_gpu:
-            manager.warmup()
+            self._warm_up()
         # The manager's thread is a daemon only if the thread that starts it is one.
         _in_thread(manager.start)
         threading.Thread(target=self._watch, name="pilotfish-watch", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        """Capture the graphs, one after the other.
+
+        transformers before 5.24 writes a graph's inputs while the one before still reads them, where the GPU lags
+        behind (several processes on it): memory is then written that belongs to others.
+        """
+        runner, device = self._manager.batch_processor.model_runner, self._model.device
+        compute = runner.compute_batch
+
+        def compute_and_wait(*arguments: Any) -> None:
+            compute(*arguments)
+            torch.cuda.synchronize(device)
+
+        runner.compute_batch = compute_and_wait
+        with _STEPS:
+            self._manager.warmup()
+        runner.compute_batch = compute
 
     def _add_columns(self, processors: Any) -> None:
         self._temperature = _Column("temperature", float, _argument("temperature"), torch.float32)

@@ -18,13 +18,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pilotfish.engine import watcher
-from pilotfish.engine.base import CallFailed, Completion, Refused
+from pilotfish.engine.base import CallFailed, Completion, Refused, Wrapped
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.engine.vllm_command import (
     HOST,
@@ -36,10 +36,10 @@ from pilotfish.engine.vllm_command import (
     free_port,
     is_free,
     is_healthy,
+    stamp,
 )
 from pilotfish.engine.wire import clean
 from pilotfish.member import MemberConfig
-from pilotfish.team import Messages, Sampling
 
 GRACE_S = 15.0
 """Seconds from SIGTERM to SIGKILL."""
@@ -220,7 +220,7 @@ class VllmServer:
         return [line for line in (clean(part.rpartition("\r")[2]) for part in text.split("\n")) if line]
 
 
-class VllmEngine:
+class VllmEngine(Wrapped):
     """Asks a server of the run's own, which the first call starts.
 
     Args:
@@ -229,26 +229,24 @@ class VllmEngine:
     """
 
     def __init__(self, server: VllmServer, openai: OpenAIEngine) -> None:
+        super().__init__(openai)
         self.server = server
-        self._openai = openai
+        self._stamp = stamp(server.member.model)
         self._closed = False
         server.engines += 1
 
     @property
     def identity(self) -> str:
-        return self._openai.identity
+        """A folder is named with what stands in it: another export may be written there."""
+        return f"{self.engine.identity} {self._stamp}" if self._stamp else f"{self.engine.identity}"
 
-    @property
-    def version(self) -> int:
-        return 0
-
-    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+    async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
         if self._closed:
             raise CallFailed(f"{self.server.name}: the engine was closed")
         if why := await asyncio.wrap_future(self.server.starting()) or self.server.ended():
             raise Refused(why)
         try:
-            return await self._openai.complete(messages, sampling, seed)
+            return await ask()
         except CallFailed as error:
             await asyncio.sleep(2 * watcher.POLL_S)  # until its watcher has seen that it ended
             if why := self.server.ended():
@@ -261,7 +259,7 @@ class VllmEngine:
         self._closed = True
         self.server.engines -= 1
         try:
-            await self._openai.close()
+            await super().close()
         finally:
             if not self.server.engines:
                 await asyncio.to_thread(self.server.stop)

@@ -5,7 +5,9 @@ served = command(find_vllm() or "vllm", member, free_port())
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import json
 import random
 import shutil
 import socket
@@ -21,12 +23,18 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 """Where a free port is looked for: below those that systems give to outgoing connections."""
 NOT_INSTALLED = "there is no command `vllm` on the PATH"
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What `--max-lora-rank` may be."""
 WAY_OUT = "pip install vllm, or use engine openai with the base_url of a server that runs"
 
 
 def command(executable: str, member: MemberConfig, port: int) -> list[str]:
     """What is run. Defaults of sampling are vLLM's neutral ones: a member is sampled as its recipe says, whatever the
-    model's `generation_config.json` would add. `vllm.args` come last, so they may say otherwise."""
+    model's `generation_config.json` would add. `vllm.args` come last, so they may say otherwise.
+
+    Raises:
+        Refused: the model is an adapter whose base is not to be found.
+    """
     served = member.served
     options: dict[str, object] = {
         "--host": HOST,
@@ -41,7 +49,41 @@ def command(executable: str, member: MemberConfig, port: int) -> list[str]:
         options["--revision"] = member.revision
     pairs = [str(part) for pair in options.items() for part in pair]
     trust = ["--trust-remote-code"] if member.trust_remote_code else []
-    return [executable, "serve", member.model, *pairs, *trust, *served.args]
+    base, adapter = _adapted(member.model)
+    return [executable, "serve", base, *pairs, *trust, *adapter, *served.args]
+
+
+def _adapted(model: str) -> tuple[str, list[str]]:
+    """What is served for a member's model, and the arguments of an adapter to it.
+
+    The adapter gets the name that the member's calls ask for: under the base's own name the base would answer.
+    """
+    file = Path(model).expanduser() / "adapter_config.json"
+    if not file.is_file():
+        return model, []
+    config = json.loads(file.read_text(encoding="utf-8"))
+    base = str(config.get("base_model_name_or_path"))
+    if not Path(base).is_dir() and base.count("/") != 1:
+        raise Refused(
+            f"{file}: base_model_name_or_path is {base!r}, which is no folder here and no OWNER/NAME of the hub; write "
+            "where the base is"
+        )
+    named = json.dumps({"name": model, "path": str(file.parent), "base_model_name": base})
+    return base, ["--enable-lora", "--max-lora-rank", str(max_rank(int(config["r"]))), "--lora-modules", named]
+
+
+def max_rank(rank: int) -> int:
+    """The smallest `--max-lora-rank` that holds an adapter."""
+    return next((most for most in RANKS if most >= rank), rank)
+
+
+def stamp(model: str) -> str:
+    """Tells the weights in a folder from others that stood there before; empty for a model of the hub."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return ""
+    files = sorted((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in folder.iterdir())
+    return hashlib.sha256(repr(files).encode()).hexdigest()[:12]
 
 
 def environment(name: str, gpus: Sequence[int], env: Mapping[str, str]) -> dict[str, str]:

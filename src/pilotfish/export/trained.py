@@ -1,0 +1,77 @@
+"""Which weights of a run are exported: its best, of several stages the last one's, and what they were trained from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.recipe import MemberConfig
+from pilotfish.run import Run, RunError
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Trained weights as they lie in a run."""
+
+    folder: Path
+    """An adapter's folder, or a whole model's."""
+    begun_from: MemberConfig
+    """The trainee as this training found it: what an adapter is added to."""
+    base: MemberConfig
+    """The trainee as the recipe names it: what the weights are compared with."""
+    name: str
+    """Of these weights in an evaluation: `trained`, or the stage's."""
+    stage: str
+    """Empty for a run without stages."""
+    step: int | None
+    version: int
+    """See `Run.version`."""
+    finished: bool
+    holdout: tuple[float, float] | None
+    """The team's accuracy there before this training and with these weights, where both were measured."""
+
+    @property
+    def is_adapter(self) -> bool:
+        return (self.folder / "adapter_config.json").exists()
+
+
+def trained(run: Run) -> Trained:
+    """Find them.
+
+    Raises:
+        RunError: the run has no trained weights yet.
+    """
+    stages = [stage for stage in run.stages() if stage.best.exists()]
+    of = stages[-1] if stages else run
+    if run.recipe.trainee is None or not any(of.best.glob("*.safetensors")):
+        raise RunError(f"{run.folder}: no trained weights there yet; train it first: pilotfish train {run.folder}")
+    base = run.recipe.team[run.recipe.trainee]
+    begun_from, stage = base, of.folder.name if stages else ""
+    if len(stages) > 1:
+        from pilotfish.train.stages import whole_weights
+
+        # Not as the stage's recipe has it: the run may have moved since.
+        begun_from = run.recipe.at(stage, whole_weights(stages[-2])).team[run.recipe.trainee]
+    return Trained(
+        folder=of.best,
+        begun_from=begun_from,
+        base=base,
+        name=stage or "trained",
+        stage=stage,
+        step=of.best_step,
+        version=of.best_version,
+        finished=_finished(run),
+        holdout=_holdout(of),
+    )
+
+
+def _finished(run: Run) -> bool:
+    if not run.recipe.stages:
+        return bool(run.state("finished"))
+    done = {stage.folder.name for stage in run.stages() if stage.state("finished")}
+    return all(name in done for name, config in run.recipe.stages.items() if config and config.method != "collect")
+
+
+def _holdout(of: Run) -> tuple[float, float] | None:
+    found = {row["step"]: row["holdout/accuracy"] for row in of.logged() if row.get("kind") == "holdout"}
+    return (found[0], found[of.best_step]) if 0 in found and of.best_step in found else None
