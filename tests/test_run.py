@@ -23,14 +23,14 @@ def test_another_text_of_the_users_topology_is_refused_in_the_same_run(tmp_path:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
     recipe = parse_recipe({"team": {"actor": {"model": "m"}}, "topology": f"{file}:mine"})
-    Run(tmp_path / "run", recipe).hold_topology()
-    Run(tmp_path / "run", recipe).hold_topology()
+    Run(tmp_path / "run", recipe).hold_code()
+    Run(tmp_path / "run", recipe).hold_code()
     file.write_text(OWN.replace("hi", "hello"))
     with pytest.raises(
         RunError, match=r"the file has changed since .* began; restore it, or train into another folder"
     ):
-        Run(tmp_path / "run", recipe).hold_topology()
-    Run(tmp_path / "other", recipe).hold_topology()
+        Run(tmp_path / "run", recipe).hold_code()
+    Run(tmp_path / "other", recipe).hold_code()
 
 
 def test_a_line_that_a_kill_left_unfinished_costs_no_other(tmp_path: Path) -> None:

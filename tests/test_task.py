@@ -140,13 +140,13 @@ def test_equal_questions_under_different_ids_are_counted_in_a_warning(tmp_path: 
     ("source", "complaint"),
     [
         ("math50", "unknown source 'math50'; did you mean math500"),
-        ("data.csv", r"unknown source 'data.csv'; a source is one of aime24, .* gym:NAME, hf:OWNER/NAME"),
+        ("data.txt", r"unknown source 'data.txt'; a source is one of aime24, .* gym:NAME, hf:OWNER/NAME"),
         ({"source": "math500", "size": 5}, "math500: size is for gym sources only; to take fewer tasks set limit"),
         ({"source": "math500", "seed": 5}, "seed is for gym sources only; to sample from this source set shuffle_seed"),
         ({"source": "a.jsonl", "path": "b.jsonl"}, "path is for benchmark and hub sources only"),
         ({"source": "gym:chain_sum", "levels": [1]}, "levels is for benchmark and hub and file sources only"),
         ({"source": "math500", "limit": 0}, "limit Input should be greater than or equal to 1"),
-        ({"source": "math500", "verifier": "judge"}, "verifier Input should be 'maths', 'choice'"),
+        ({"source": "math500", "verifier": "jugde"}, "verifier 'jugde': not one of maths, choice"),
         ({"source": "math500", "limt": 5}, "limt Extra inputs are not permitted"),
     ],
 )

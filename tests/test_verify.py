@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotfish.task import Task
+from pilotfish.verifier import NAMES
 from pilotfish.verify import VERIFIERS, contains_answer, equivalent, judge
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,11 +82,11 @@ def test_a_gold_answer_that_cannot_be_evaluated_gives_no_verdict_unless_it_is_re
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'latex' is not one of maths, choice, exact, reasoning_gym"):
+    with pytest.raises(ValueError, match="'latex': not one of maths, choice, exact, reasoning_gym, judge"):
         judge(Task("t", "", "5", verifier="latex"), "5")
     with pytest.raises(ValueError, match="'json' is not one of free, answer_tag"):
         judge(Task("t", "", "5"), "5", "json")
-    assert list(VERIFIERS) == ["maths", "choice", "exact", "reasoning_gym"]
+    assert tuple(VERIFIERS) == NAMES
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,9 @@ class MemberConfig(Model):
 
     model: str = Field(min_length=1)
     """A Hugging Face name or folder, a `.gguf` file, `smollm2` (the embedded one), or the name an API knows."""
-    engine: Literal["transformers", "openai", "vllm"] = "transformers"
-    """`transformers` runs in process; `openai` is any OpenAI-compatible server; `vllm` is one started for the run."""
+    engine: Literal["transformers", "openai", "vllm", "reward"] = "transformers"
+    """`transformers` runs in process; `openai` is any OpenAI-compatible server; `vllm` is one started for the run;
+    `reward` is a sequence classifier in process, for the verifier `reward_model`."""
     train: Literal["full", "lora"] | LoraConfig | None = None
     """Makes this member the trainee: `full`, `lora`, or a LoRA's settings. Exactly one member has it."""
     revision: str | None = None
@@ -151,6 +152,8 @@ class MemberConfig(Model):
                 raise ValueError(f"base_url {url!r} is no address; it begins with http:// or https://")
         if self.engine == "openai" and self.train:
             raise ValueError("engine openai: a model behind an API cannot be trained; use engine transformers")
+        if self.engine == "reward" and self.train:
+            raise ValueError("engine reward: a reward model scores and is not trained; leave `train` out")
         self._vllm_fits()
         return self
 
@@ -169,6 +172,11 @@ class MemberConfig(Model):
         for name, other in {"memory": "vllm.memory", "device": "vllm.gpus"}.items():
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"engine vllm: {name} is for a member in process; set {other}")
+
+    @property
+    def in_process(self) -> bool:
+        """Whether its weights are loaded here."""
+        return self.engine in ("transformers", "reward")
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from pilotfish.engine.vllm import VllmEngine, VllmServer
 from pilotfish.episode import Journal
 from pilotfish.member import MemberConfig
 from pilotfish.recipe import Recipe
-from pilotfish.spending import spent
+from pilotfish.spending import set_meter
 from pilotfish.team import Price
 
 TRAINED = object()
@@ -37,13 +37,16 @@ class Seats:
         recipe: whose team is seated.
         journal: of the run, which says what is spent; needed where the recipe has a `max_cost`. Logs of servers are
             written beside it.
+        meter: counts what is spent, for whoever shows it; set by the journal.
     """
 
-    def __init__(self, recipe: Recipe, journal: Journal | None = None) -> None:
+    def __init__(self, recipe: Recipe, journal: Journal | None = None, meter: Meter | None = None) -> None:
         self.recipe = recipe
         self._engines: dict[tuple[Any, ...], Engine] = {}
         self._metered: dict[tuple[int, Price], Metered] = {}
-        self._meter = Meter(recipe.max_cost, spent(recipe, journal)) if recipe.max_cost and journal else None
+        self._meter = meter or (Meter() if recipe.max_cost and journal else None)
+        if self._meter and journal:
+            set_meter(self._meter, recipe, journal)
         self._devices: dict[str, Device] = {}
         self._servers: dict[tuple[Any, ...], VllmServer] = {}
         self._logs = journal.folder.parent / "logs" if journal else Path("logs")
@@ -68,11 +71,15 @@ class Seats:
     def trainee(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """The trainee's weights to train: float32 where all of them are trained. Servers of the run's own are started
         first: each takes a share of a whole GPU, and what is in process takes a share of what is left."""
+        self.start_servers()
+        return self._weights()
+
+    def start_servers(self) -> None:
+        """Start the servers of the run's own."""
         for name, member in self.recipe.team.items():
             if member.engine == "vllm":
                 self.engine(name)
                 self._servers[member.server].start()
-        return self._weights()
 
     def _weights(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         if self._trainee is None:
@@ -108,18 +115,18 @@ class Seats:
         frozen = {_deployment(member) for member in self.recipe.team.values() if not member.train}
         key = _deployment(trainee)
         if key in self._engines and key not in frozen:
-            await self._engines.pop(key).close()
+            left = self._engines.pop(key)
+            self._metered = {place: metered for place, metered in self._metered.items() if metered.engine is not left}
+            await left.close()
 
     async def close(self) -> None:
         for engine in self._engines.values():
             await engine.close()
 
     def _behind_meter(self, member: MemberConfig, engine: Engine) -> Engine:
-        """Who has no price may go on when all is spent."""
-        if self._meter is None or not (member.price.input or member.price.output):
+        if self._meter is None:
             return engine
-        in_process = member.engine == "transformers"
-        places = None if in_process else member.concurrency * max(1, len(member.addresses))
+        places = None if member.in_process else member.concurrency * max(1, len(member.addresses))
         # The engine is held by its wrapper, so its id stays its own.
         return self._metered.setdefault((id(engine), member.price), Metered(engine, self._meter, member.price, places))
 
@@ -127,6 +134,8 @@ class Seats:
         return Leased(engine, self._devices.setdefault(member.device, Device()))
 
     def _made(self, name: str, member: MemberConfig) -> Engine:
+        if member.engine == "reward":
+            return self._leased(member, _scorer(member))
         if member.engine == "transformers":
             return self._in_process(member)
         return self._vllm(name, member) if member.engine == "vllm" else _api(member, member.addresses)
@@ -174,13 +183,13 @@ def _api(member: MemberConfig, addresses: tuple[str, ...]) -> OpenAIEngine:
 
 def _deployment(member: MemberConfig) -> tuple[Any, ...]:
     """Members of one deployment share one engine."""
-    if member.engine != "transformers":
+    if not member.in_process:
         server = member.server if member.engine == "vllm" else ()
         place = (*server, member.addresses, member.key_env, member.timeout_s, member.retries, member.concurrency)
         pace = (member.requests_per_minute, member.tokens_per_minute, member.hedge_after_s)
         asked = (member.form, json.dumps(member.extra, sort_keys=True))
         return (member.model, member.revision, *place, *pace, *asked)
-    return (member.model, member.revision, member.dtype, member.device)
+    return (member.engine, member.model, member.revision, member.dtype, member.device)
 
 
 def _load(member: MemberConfig, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -195,6 +204,18 @@ def _load(member: MemberConfig, dtype: str) -> tuple[PreTrainedModel, PreTrained
     )
 
 
+def _scorer(member: MemberConfig) -> Engine:
+    from pilotfish.engine.reward import RewardEngine
+
+    return RewardEngine.load(
+        member.model,
+        revision=member.revision,
+        dtype=member.dtype,
+        device=member.device,
+        trust_remote_code=member.trust_remote_code,
+    )
+
+
 def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
     from pilotfish.engine.transformers import TransformersEngine
 
@@ -202,10 +223,10 @@ def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
     if not (best / "adapter_config.json").exists():
         model, tokenizer = _load(member.model_copy(update={"model": str(best), "revision": None}), member.dtype)
         return TransformersEngine(model, tokenizer, version=version, nucleus=nucleus, memory=member.memory)
-    from pilotfish.train.lora import merged
+    from pilotfish.train.lora import cast, merged
 
     model, tokenizer = _load(member, member.dtype)
     dtype: Any = model.dtype  # `merged` leaves the sum in float32; it is rounded once, here
     return TransformersEngine(
-        merged(model, best).to(dtype), tokenizer, version=version, nucleus=nucleus, memory=member.memory
+        cast(merged(model, best), dtype), tokenizer, version=version, nucleus=nucleus, memory=member.memory
     )

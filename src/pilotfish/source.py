@@ -17,12 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pilotfish.benchmarks import BENCHMARKS, Benchmark
 from pilotfish.gym import read_gym
 from pilotfish.rows import SUFFIXES, Row, TaskError, read_file, read_hub
+from pilotfish.verifier import NAMES, MemberVerifier, read_verifier
 
 DATA_VARIABLE = "PILOTFISH_DATA"
 GYM_SIZE = 500
 
 Kind = Literal["benchmark", "gym", "hub", "file"]
-Verifier = Literal["maths", "choice", "exact", "reasoning_gym"]
 
 MEANT_FOR: dict[str, tuple[Kind, ...]] = {
     "path": ("benchmark", "hub"),
@@ -52,7 +52,8 @@ class TaskSource(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     source: str = Field(min_length=1)
-    """A benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, or a `.jsonl`, `.jsonl.gz` or `.parquet` file."""
+    """A benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, or a `.jsonl`, `.jsonl.gz`, `.csv`, `.tsv` or `.parquet`
+    file."""
     label: str | None = None
     """Names the tasks in results; the source's own name when not given."""
     path: Path | None = None
@@ -85,8 +86,10 @@ class TaskSource(BaseModel):
     """The field that holds the gold answer."""
     choices: str = "choices"
     """The field that holds the list of options, where there is one."""
-    verifier: Verifier | None = None
-    """What judges the answers; the benchmark's own, the gym's own scorer, or `maths` when not given."""
+    verifier: str | MemberVerifier | None = None
+    """What judges the answers: `maths`, `choice`, `exact`, `reasoning_gym`, `judge`, `reward_model`,
+    `path/to/file.py:function` or an entry point; the benchmark's own, the gym's own scorer, or `maths` when not
+    given."""
     instruction: str | None = None
     """How the answer is to be written; the benchmark's own, or one that suits the verifier, when not given."""
 
@@ -98,6 +101,11 @@ class TaskSource(BaseModel):
         if isinstance(value, dict) and isinstance(value.get("source"), Path):
             return {**value, "source": str(value["source"])}
         return value
+
+    @field_validator("verifier", mode="before")
+    @classmethod
+    def _known_verifier(cls, value: Any) -> Any:
+        return read_verifier(value)
 
     @field_validator("source")
     @classmethod
@@ -138,6 +146,11 @@ class TaskSource(BaseModel):
     def title(self) -> str:
         """Names the tasks in results."""
         return self.label or self.name
+
+    @property
+    def own_verifier(self) -> str | None:
+        """The user's own verifier, by its name, where it has one."""
+        return self.verifier if isinstance(self.verifier, str) and self.verifier not in NAMES else None
 
     @property
     def benchmark(self) -> Benchmark | None:

@@ -26,6 +26,8 @@ from pydantic import ValidationError
 from pilotfish.benchmarks import BOXED, LETTER, AnswerForm
 from pilotfish.rows import Row, TaskError, field_of
 from pilotfish.source import TaskSource, check_subjects, read_source
+from pilotfish.team import Message
+from pilotfish.verifier import BUILT_IN, JudgeConfig, MemberVerifier
 
 __all__ = ["Task", "TaskError", "TaskSource", "load_tasks"]
 
@@ -44,7 +46,7 @@ class Task:
     answer: str
     """The gold answer, as the verifier reads it."""
     verifier: str = "maths"
-    """`maths`, `choice`, `exact`, `reasoning_gym`."""
+    """`maths`, `choice`, `exact`, `reasoning_gym`, `judge`, `reward_model`, or one of the user's own by its name."""
     instruction: str = ""
     """How the answer is to be written, for the solving prompt: `… put your final answer within \\boxed{}`."""
     choices: tuple[str, ...] = ()
@@ -53,6 +55,10 @@ class Task:
     meta: dict[str, Any] = field(default_factory=dict)
     """What the source tells beside: `level`, `subject`, `alt_answers` (other accepted gold answers), and for
     reasoning-gym the `dataset` name and `entry` its scorer needs."""
+    judge: MemberVerifier | None = None
+    """Where a member judges: who, and by what."""
+    context: tuple[Message, ...] = ()
+    """What was said before the question, where it is the last of a conversation: stands in front of every call."""
 
 
 def load_tasks(
@@ -68,7 +74,7 @@ def load_tasks(
     """Tasks of a source, in the order of the release unless `shuffle_seed` is given.
 
     Args:
-        source: a benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, a `.jsonl` or `.jsonl.gz` or `.parquet` file, or a
+        source: a benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, a `.jsonl`, `.csv` or `.parquet` file, or a
             `TaskSource` (or a mapping that reads as one) for anything beyond.
         limit: at most so many tasks: the first, or a sample where `shuffle_seed` is given.
         shuffle_seed: shuffle by this seed before the limit is applied.
@@ -148,11 +154,12 @@ def _task(row: Row, spec: TaskSource) -> Task:
     task = Task(
         id=f"{spec.name}-{row.index}" if own_id is None else str(own_id),
         question=question,
-        answer=_text(row, spec.answer, gold),
+        answer=_gold(row, spec, gold),
         verifier=form.verifier,
         instruction=form.instruction,
         choices=choices,
         meta={key: value for key, value in row.data.items() if key not in names and _is_plain(value)},
+        judge=spec.verifier if isinstance(spec.verifier, MemberVerifier) else None,
     )
     _check_meta(row, task)
     return task
@@ -163,10 +170,22 @@ def _answer_form(row: Row, spec: TaskSource) -> AnswerForm:
     if spec.benchmark:
         own = spec.benchmark.answer_form(row)
     else:
-        own = AnswerForm("reasoning_gym" if spec.kind == "gym" else "maths", BOXED)
-    verifier = spec.verifier or own.verifier
+        own = AnswerForm("reasoning_gym" if spec.kind == "gym" else "maths", BOXED if _is_ruled(spec) else "")
+    named = spec.verifier.name if isinstance(spec.verifier, MemberVerifier) else spec.verifier
+    verifier = named or own.verifier
     instruction = LETTER if verifier == "choice" else own.instruction
     return AnswerForm(verifier, instruction if spec.instruction is None else spec.instruction)
+
+
+def _is_ruled(spec: TaskSource) -> bool:
+    """Whether answers are compared with a gold one by a built-in rule; other verifiers may do without one."""
+    return spec.verifier is None or spec.verifier in BUILT_IN
+
+
+def _gold(row: Row, spec: TaskSource, gold: Any) -> str:
+    """The gold answer; empty where there is none, no other field is named for it, and the verifier can do without."""
+    absent = gold is None and spec.answer == "answer" and not _is_ruled(spec)
+    return "" if absent else _text(row, spec.answer, gold)
 
 
 def _choices(row: Row, spec: TaskSource) -> tuple[str, ...]:
@@ -223,6 +242,8 @@ def _check_meta(row: Row, task: Task) -> None:
         raise TaskError(f"{row.where}: 'alt_answers' is no list of strings")
     if task.verifier == "reasoning_gym" and not {"dataset", "entry"} <= task.meta.keys():
         raise TaskError(f"{row.where}: the verifier reasoning_gym needs the fields 'dataset' and 'entry'")
+    if isinstance(task.judge, JudgeConfig) and not str(task.meta.get("rubric") or task.judge.rubric or "").strip():
+        raise TaskError(f"{row.where}: nothing to judge by; give verifier.rubric, or the row a field 'rubric'")
 
 
 def _level(task: Task) -> int | None:

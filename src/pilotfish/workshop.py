@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pilotfish.background import Background
 from pilotfish.cache import cache_folder
+from pilotfish.engine.meter import Meter
 from pilotfish.episode import Journal
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run
@@ -25,12 +26,13 @@ class Workshop:
     Args:
         recipe: whose team is seated.
         run: where the record is.
+        meter: see `Seats`.
     """
 
-    def __init__(self, recipe: Recipe, run: Run) -> None:
+    def __init__(self, recipe: Recipe, run: Run, meter: Meter | None = None) -> None:
         self.background = Background()
         self.journal = run.journal()
-        self.seats = Seats(recipe, self.journal)
+        self.seats = Seats(recipe, self.journal, meter)
         self.kept = Journal(cache_folder() / "answers", shared=True)
         self.pool = VerifierPool()
 
@@ -42,6 +44,7 @@ class Workshop:
         return self
 
     def __exit__(self, *problem: object) -> None:
+        self.background.cancel()  # first: calls that lose their engine would be recorded as outages
         self.background.run(self.seats.close())
         self.background.close()
         self.pool.close()

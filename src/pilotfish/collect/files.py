@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from pilotfish.recipe import RecipeError
-from pilotfish.rows import SUFFIXES, read_file
+from pilotfish.rows import JSON_LINES, read_file
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
+SUFFIXES = (*JSON_LINES, ".parquet")
 BATCH = 4096
 """Rows of a Parquet file that are in memory together."""
 

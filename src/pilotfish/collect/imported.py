@@ -60,7 +60,9 @@ def import_in(
 
     def team(task: Task, set: int) -> Team:
         engines: dict[str, Engine] = {
-            name: answers.engine(name, task.id, set, named.get(name)) for name in members if name != trainee
+            name: workshop.seats.engine(name) if member.judges else answers.engine(name, task.id, set, named.get(name))
+            for name, member in members.items()
+            if name != trainee
         }
         earlier = answers.engine(trainee, task.id, set, None) if leader else None
         return Team(members, {**engines, trainee: Unasked()}, earlier)

@@ -18,6 +18,7 @@ from pilotfish.collect.manifest import Leader
 from pilotfish.collect.sets import Collector, Prefix, Told, Unasked
 from pilotfish.collect.store import Store
 from pilotfish.engine.base import Engine
+from pilotfish.engine.meter import Meter
 from pilotfish.episode import Team
 from pilotfish.recipe import MemberConfig, Recipe, RecipeError
 from pilotfish.run import Run
@@ -32,6 +33,7 @@ def collect(
     leader: Path | str | None = None,
     answers: Path | str | None = None,
     told: Told = lambda kind, step, figures: None,
+    meter: Meter | None = None,
 ) -> Collected:
     """Record the agents' answers to a recipe's training tasks, or go on where an earlier call was cut off.
 
@@ -42,6 +44,7 @@ def collect(
         leader: with rounds above 0, a run's folder whose best weights lead; the recipe's trainee when not given.
         answers: a file that `collect.exchange.export` has written, to read from in place of asking.
         told: called with news.
+        meter: counts what is spent, for whoever shows it.
 
     Returns:
         The figures of all that is collected of these rounds.
@@ -55,7 +58,7 @@ def collect(
     if leader is not None and (wanted == (0,) or answers is not None):
         why = "a file names its own leader" if answers is not None else "nobody leads in round 0; add --rounds 1,2"
         raise RecipeError(f"collect: leader is {str(leader)!r}, and {why}")
-    with Run(folder, recipe) as run, Workshop(recipe, run) as workshop:
+    with Run(folder, recipe) as run, Workshop(recipe, run, meter) as workshop:
         if answers is not None:
             tasks, store = run.curriculum(told).train, Store(run.folder)
             import_in(recipe, workshop, store, tasks, Path(answers), wanted, told)
@@ -151,7 +154,7 @@ def _greedy(recipe: Recipe) -> list[str]:
     return [
         f"agent {name} is sampled at temperature 0: its {sets} sets are one; set team.{name}.sampling.temperature"
         for name, member in recipe.team.items()
-        if sets > 1 and not member.train and member.sampling.temperature == 0
+        if sets > 1 and not member.train and member.sampling.temperature == 0 and name not in recipe.judges
     ]
 
 

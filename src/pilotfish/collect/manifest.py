@@ -11,12 +11,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pilotfish import own
 from pilotfish.episode.calls import digest
 from pilotfish.recipe import MemberConfig, Recipe
 from pilotfish.task import Task
 from pilotfish.team import Sampling
 from pilotfish.topology import Prompts, Topology
 from pilotfish.topology.find import digest as text_of
+from pilotfish.verifier import NAMES
 
 FORMAT = 1
 """Version of the store's layout."""
@@ -101,7 +103,14 @@ _NAMES = {"label": "topology", "prompts": "prompt version", "file": "topology fi
 
 def question(task: Task) -> str:
     """Digest of what a task asks and what is right."""
-    return digest(task.question, task.instruction, task.answer, task.verifier)[:16]
+    return digest(task.question, task.instruction, task.answer, task.verifier, *_judged_by(task))[:16]
+
+
+def _judged_by(task: Task) -> list[Any]:
+    """What beside the verifier's name its verdicts depend on."""
+    if task.judge is not None:
+        return [task.judge.model_dump(), task.meta.get("rubric")]
+    return [] if task.verifier in NAMES else [own.digest("verifier", task.verifier)]
 
 
 def unbounded(topology: Topology) -> Topology:

@@ -16,7 +16,8 @@ from pilotfish.collect.manifest import Leader
 from pilotfish.collect.store import Line, Store
 from pilotfish.engine.base import Completion, Refused
 from pilotfish.episode import Episode, Horizon, Scopes, Team, Turn, episode_id, play
-from pilotfish.episode.calls import digest
+from pilotfish.episode.calls import Live, digest
+from pilotfish.episode.hearing import heard, scopes_of
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling
@@ -140,7 +141,7 @@ class Collector:
             for set in range(self.store.sets):
                 lines = self._lines(task.id, set)
                 settled = self.prefix.leader is None and self.store.is_shaped(task.id, set)
-                if all(line and (settled or not line.absent) for line in lines):
+                if all(line and _is_judged(task, line) and (settled or not line.absent) for line in lines):
                     self._count([line for line in lines if line])
                 else:
                     jobs.append((task, set))
@@ -183,16 +184,24 @@ class Collector:
         known = self.store.line(task.id, set, round)
         absent = sum(not turn.answered for turn in turns)
         said = digest([turn.text for turn in turns])
-        if known and (known.said, known.absent) == (said, absent):
+        if known and (known.said, known.absent) == (said, absent) and _is_judged(task, known):
             return known
-        rewards = await asyncio.gather(*(self._reward(task, turn) for turn in turns))
+        rewards = await asyncio.gather(*(self._reward(task, set, turn) for turn in turns))
         agents = tuple(turn.member for turn in turns)
         line = Line(task.id, set, round, agents, tuple(rewards), absent, leader, said)
-        self.store.add(line)
+        if line != known:
+            self.store.add(line)
         return line
 
-    async def _reward(self, task: Task, turn: Turn) -> float | None:
-        return (await self.pool.judge(task, turn.text, "free")).reward if turn.answered else None
+    async def _reward(self, task: Task, set: int, turn: Turn) -> float | None:
+        if not turn.answered:
+            return None
+        if task.judge is None:
+            return (await self.pool.judge(task, turn.text, "free")).reward
+        team, scopes = self.team(task, set), scopes_of(task, self.prefix.scopes(task.id, set))
+        asker = f"{self.prefix.episode(task.id, set)}|judge"
+        calls = Live(team.engines, self.journal, scopes, episode=asker, kept=self.kept, ask_again=True)
+        return (await heard(task, turn.text, "free", team.members, calls)).reward
 
     def _count(self, lines: Sequence[Line]) -> None:
         self.done += 1
@@ -208,6 +217,11 @@ class Collector:
                 f"collect: {self.lost} of {self.done} sets cannot be used ({self.why}). Mend the cause and collect "
                 "again: what was answered is in the journal"
             )
+
+
+def _is_judged(task: Task, line: Line) -> bool:
+    """Whether nothing more can be told of a line: where a member judges, an outage may have left verdicts open."""
+    return task.judge is None or line.rewards.count(None) == line.absent
 
 
 def rounds_of(episode: Episode) -> dict[int, list[Turn]]:

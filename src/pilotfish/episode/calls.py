@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from pilotfish.engine.base import CallFailed, Completion, Engine, Refused
+from pilotfish.engine.base import CallFailed, Completion, Engine, OnText, Refused, complete
 from pilotfish.engine.meter import MaxCostReached
-from pilotfish.episode.journal import Journal, JournalError
+from pilotfish.episode.files import JournalError
+from pilotfish.episode.journal import Journal
 from pilotfish.episode.turn import Episode, Position, Turn
 from pilotfish.team import Member, Messages, Sampling
 
@@ -73,6 +74,8 @@ class Call:
     depth: int
     optional: bool
     draw: int | None
+    on_text: OnText | None = None
+    """Takes the pieces of the answer as they come, where it has to be asked for."""
 
 
 class Calls(Protocol):
@@ -96,6 +99,7 @@ class Live:
         ask_again: ask once more what the record says has failed.
         earlier: the leader that speaks before the trained decision where `scopes.shaped` is set; None where all its
             words must be recorded.
+        instead: by the depth of a decision, who speaks there in the trainee's place.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class Live:
         kept: Journal | None = None,
         ask_again: bool = False,
         earlier: Engine | None = None,
+        instead: Mapping[int, Engine] | None = None,
     ) -> None:
         self.scopes = scopes
         self.stopped: Exception | None = None
@@ -118,10 +123,13 @@ class Live:
         self._kept = kept
         self._ask_again = ask_again
         self._earlier = earlier or _Recorded()
+        self._instead = instead or {}
 
     async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
         recalled = call.member.trainee and self.scopes.recalled(call.depth)
         engine = self._earlier if recalled else self._engines[call.member.name]
+        if call.member.trainee and call.depth in self._instead:
+            engine = self._instead[call.depth]
         version = engine.version if call.member.trainee and not recalled else 0
         key, scope = name(call, self.scopes, version, engine.identity, counts)
         unanswered = Turn(
@@ -137,7 +145,7 @@ class Live:
         )
 
         async def ask() -> Turn:
-            return await self._ask(engine, unanswered)
+            return await self._ask(engine, unanswered, call.on_text)
 
         async def ask_kept(kept: Journal) -> Turn:
             found, asked = await kept.answer(key, ask, again=lambda turn: not turn.answered)
@@ -163,17 +171,17 @@ class Live:
         elsewhere = turn.scope != self.scopes.group and not turn.asker.startswith(f"{self.scopes.group}|")
         return elsewhere or (turn.outcome == "failed" and self._ask_again)
 
-    async def _ask(self, engine: Engine, unanswered: Turn) -> Turn:
+    async def _ask(self, engine: Engine, unanswered: Turn, on_text: OnText | None) -> Turn:
         seed = int(digest(self.scopes.seed, unanswered.key)[:15], 16)
         started = time.time()
         try:
-            said = await engine.complete(unanswered.messages, unanswered.sampling, seed)
+            said = await complete(engine, unanswered.messages, unanswered.sampling, seed, on_text)
         except CallFailed as error:
             return replace(unanswered, started=started, error=str(error), attempts=error.attempts)
         except MaxCostReached:
             raise
         except Refused as error:
-            raise Refused(f"{unanswered.member}: {error}") from error
+            raise type(error)(f"{unanswered.member}: {error}") from error
         done = replace(said, attempts=()) if said.attempts else said
         return replace(unanswered, started=started, outcome="answered", completion=done, attempts=said.attempts)
 

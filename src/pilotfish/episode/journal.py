@@ -1,8 +1,8 @@
 """The journal: the durable record of every turn and episode of a run.
 
-A folder of SQLite files, one for each process that ever wrote to it (WAL, so that anyone may read while it is
-written). A turn is committed before the topology sees its answer: a killed process loses the calls in flight and
-nothing else. Nothing is ever changed in place; a newer record of the same key wins.
+A folder of SQLite files, one for each process that ever wrote to it (see `files.py`). A turn is committed before the
+topology sees its answer: a killed process loses the calls in flight and nothing else. What comes in one round of the
+event loop is committed together. Nothing is ever changed in place; a newer record of the same key wins.
 
     journal = Journal(run / "journal")
     turn, asked = await journal.answer(key, ask)     # from the record, from a call in flight, or by asking
@@ -16,35 +16,19 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pilotfish.episode import rows
+from pilotfish.episode.files import JournalError, OwnFile, Row, create, listed, open_to_read, unreadable
 from pilotfish.episode.turn import Episode, Turn
 
 SHARED = "answers.db"
-FORMAT = 1
-"""Version of the files' layout."""
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);
-CREATE TABLE IF NOT EXISTS turns (
-  key TEXT PRIMARY KEY, scope TEXT, member TEXT, version INTEGER, outcome TEXT, asker TEXT, started REAL,
-  messages TEXT, sampling TEXT, error TEXT, attempts TEXT, completion TEXT,
-  prompt_ids BLOB, completion_ids BLOB, logprobs BLOB);
-CREATE INDEX IF NOT EXISTS turns_asker ON turns (asker);
-CREATE TABLE IF NOT EXISTS episodes (
-  id TEXT PRIMARY KEY, task TEXT, topology TEXT, scope TEXT, trainee TEXT, reward REAL, record TEXT, finished REAL);
-"""
-
 MARKS = ",".join("?" * len(rows.TURN_COLUMNS.split(",")))
 INSERT_TURN = f"INSERT OR REPLACE INTO turns ({rows.TURN_COLUMNS}) VALUES ({MARKS})"
-
-
-class JournalError(Exception):
-    """The journal cannot be read or written: the message names the file and the way out."""
+INSERT_EPISODE = "INSERT OR REPLACE INTO episodes VALUES (?,?,?,?,?,?,?,?)"
 
 
 class Journal:
@@ -64,8 +48,9 @@ class Journal:
         self.writable = writable
         self.shared = shared
         self._lock = threading.RLock()
-        self._writer: sqlite3.Connection | None = None
+        self._own: OwnFile | None = None
         self._flying: dict[str, _Flight] = {}
+        self._due: dict[asyncio.AbstractEventLoop, _Due] = {}
         self._readers: dict[Path, sqlite3.Connection] = {}
         self._look()
 
@@ -78,7 +63,7 @@ class Journal:
 
     def record(self, turn: Turn) -> None:
         """Write a turn down; it is durable against a kill of the process when this returns."""
-        self._write(INSERT_TURN, rows.of_turn(turn))
+        self._write([(INSERT_TURN, rows.of_turn(turn))])
 
     async def answer(
         self, key: str, ask: Callable[[], Awaitable[Turn]], *, again: Callable[[Turn], bool] = lambda turn: False
@@ -110,7 +95,7 @@ class Journal:
 
     async def _ask(self, ask: Callable[[], Awaitable[Turn]]) -> Turn:
         turn = await ask()
-        self.record(turn)
+        await self._written((INSERT_TURN, rows.of_turn(turn)))
         return turn
 
     def asked_by(self, episode: str) -> list[str]:
@@ -127,11 +112,11 @@ class Journal:
 
     # -- episodes
 
-    def finish(self, episode: Episode) -> None:
+    async def finish(self, episode: Episode) -> None:
         """Write an episode down. Its turns are already recorded."""
         record = rows.of_episode(episode)
         columns = (episode.id, episode.task, episode.topology, episode.scope, episode.trainee, episode.verdict.reward)
-        self._write("INSERT OR REPLACE INTO episodes VALUES (?,?,?,?,?,?,?,?)", (*columns, record, time.time()))
+        await self._written((INSERT_EPISODE, (*columns, record, time.time())))
 
     def episode(self, id: str) -> Episode | None:
         """A finished episode with its turns."""
@@ -152,17 +137,19 @@ class Journal:
     # -- files
 
     def close(self) -> None:
+        if self._own:
+            self._own.settle()
         with self._lock:
             for connection in self._readers.values():
                 connection.close()
-            self._readers, self._writer = {}, None
+            self._readers, self._own = {}, None
 
     def _look(self) -> None:
         """Open the files that other processes have begun since."""
         with self._lock:
-            for path in _files(self.folder):
+            for path in listed(self.folder):
                 if path not in self._readers:
-                    self._readers[path] = _open(path)
+                    self._readers[path] = open_to_read(path)
 
     def _select(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
@@ -171,25 +158,58 @@ class Journal:
                 try:
                     found += reader.execute(query, values)
                 except sqlite3.Error as error:
-                    raise _unreadable(path, error) from error
+                    raise unreadable(path, error) from error
         return found
 
-    def _write(self, query: str, values: tuple[object, ...]) -> None:
+    async def _written(self, row: Row) -> None:
+        """Write a row with all others that are due in this round of the event loop."""
+        loop = asyncio.get_running_loop()
+        due = self._due.get(loop)
+        if due is None:
+            due = self._due[loop] = _Due([], loop.create_future())
+            loop.call_soon(self._write_due, loop)
+        due.rows.append(row)
+        await asyncio.shield(due.written)  # who is cancelled leaves the others, and its own row is kept
+
+    def _write_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = self._due.pop(loop)
+        try:
+            self._write(due.rows)
+        except Exception as error:  # whatever it is, somebody waits to hear of it
+            due.written.set_exception(error)
+        else:
+            due.written.set_result(None)
+
+    def _write(self, due: Sequence[Row]) -> None:
         if not self.writable:
             raise JournalError(f"{self.folder}: the journal was opened for reading only")
         with self._lock:
             try:
-                if self._writer is None:
-                    path = _create(self.folder, SHARED if self.shared else f"{time.time_ns():020d}-{os.getpid()}.db")
-                    if path in self._readers:
-                        self._readers.pop(path).close()
-                    self._writer = self._readers[path] = _connect(path)
-                self._writer.execute(query, values)
+                if self._own is None:
+                    self._own = self._begin()
+                self._own.write(due)
             except (sqlite3.Error, OSError) as error:
                 raise JournalError(
                     f"{self.folder}: the journal cannot be written ({error}); what was recorded before is safe. "
                     "Free space or mend the permissions and resume"
                 ) from error
+
+    def _begin(self) -> OwnFile:
+        """This process's own file, made with its first record."""
+        path = create(self.folder, SHARED if self.shared else f"{time.time_ns():020d}-{os.getpid()}.db")
+        if path in self._readers:
+            self._readers.pop(path).close()
+        own = OwnFile(path, self._lock)
+        self._readers[path] = own.connection
+        return own
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """What one event loop writes next."""
+
+    rows: list[Row]
+    written: asyncio.Future[None]
 
 
 class _Flight:
@@ -210,72 +230,3 @@ class _Flight:
             if not self.waiters and not self.task.done():
                 self.landed(self)  # who asks the same from now on starts anew
                 self.task.cancel()
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".db")
-    except (FileNotFoundError, NotADirectoryError):
-        return []  # nothing is recorded yet; the first record makes the folder or says why it cannot
-    except OSError as error:
-        raise JournalError(f"{folder}: the journal cannot be read ({error}); mend the permissions") from error
-
-
-def _create(folder: Path, name: str) -> Path:
-    """Make an empty file, unless it is there. It gets its name last: a kill leaves none half made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    if path.exists():
-        return path
-    unnamed = folder / f"{path.stem}-{os.getpid()}.new"
-    _remove(unnamed)  # of a process that was killed and had this one's id
-    try:
-        _fill(unnamed)
-        os.link(unnamed, path)
-    except FileExistsError:
-        pass  # another process was first
-    finally:
-        _remove(unnamed)
-    return path
-
-
-def _fill(path: Path) -> None:
-    """Make the tables. WAL comes last: until then a full disk is an error, and no commit waits in a file beside."""
-    with closing(_connect(path)) as connection:
-        connection.executescript(f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('format', '{FORMAT}'); COMMIT")
-        connection.execute("PRAGMA journal_mode=WAL")
-
-
-def _remove(path: Path) -> None:
-    for name in (path.name, f"{path.name}-journal", f"{path.name}-wal", f"{path.name}-shm"):
-        path.with_name(name).unlink(missing_ok=True)
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    try:
-        connection = _connect(path)
-        connection.execute("PRAGMA query_only=ON")
-        found = dict(connection.execute("SELECT name, value FROM meta"))
-    except sqlite3.Error as error:
-        raise _unreadable(path, error) from error
-    if int(found.get("format", 0)) > FORMAT:
-        raise JournalError(f"{path}: written by a newer Pilotfish (format {found['format']}); upgrade to read it")
-    return connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(_address(path), uri=True, isolation_level=None, check_same_thread=False, timeout=30.0)
-    connection.execute("PRAGMA synchronous=NORMAL")
-    return connection
-
-
-def _address(path: Path) -> str:
-    """SQLite keeps an index beside a file that it reads; where it cannot, it must be told that nobody writes."""
-    address = path.absolute().as_uri()
-    if os.access(path.parent, os.W_OK):
-        return address
-    return address + ("?mode=ro" if path.with_name(path.name + "-wal").exists() else "?immutable=1")
-
-
-def _unreadable(path: Path, error: sqlite3.Error) -> JournalError:
-    return JournalError(f"{path}: not a journal, or damaged ({error}); move it away to go on without it")

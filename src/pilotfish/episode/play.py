@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pilotfish.engine.base import Engine
+from pilotfish.episode.audience import Audience
 from pilotfish.episode.calls import Live, ReplayMismatch, Scopes, Strict
+from pilotfish.episode.hearing import Judge, heard, scopes_of
 from pilotfish.episode.journal import Journal
 from pilotfish.episode.room import EpisodeOver, Horizon, Room, TopologyError, enter, placed
 from pilotfish.episode.turn import Episode, Turn
@@ -22,9 +25,6 @@ from pilotfish.task import Task
 from pilotfish.team import Member
 from pilotfish.topology.base import Topology
 from pilotfish.verify.verdict import Verdict
-
-Judge = Callable[[Task, str, str], Awaitable[Verdict]]
-"""Task, the team's answer, the topology's answer form -> verdict."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Team:
     engines: Mapping[str, Engine]
     earlier: Engine | None = None
     """Who speaks in the trainee's seat before the trained decision, where that is an earlier leader (see `Scopes`)."""
+    instead: Mapping[int, Engine] | None = None
+    """Who speaks in the trainee's seat at some of its decisions, by depth: words that a reader has edited."""
 
     def __post_init__(self) -> None:
         trainees = [name for name, member in self.members.items() if member.trainee]
@@ -59,6 +61,7 @@ async def play(
     kept: Journal | None = None,
     ask_again: bool = False,
     until: Horizon | None = None,
+    audience: Audience | None = None,
 ) -> Episode:
     """Run a topology on a task; calls that are recorded are answered from the record, the rest is asked.
 
@@ -68,13 +71,14 @@ async def play(
         team: members and engines.
         journal: the run's record.
         scopes: who may share this episode's answers.
-        judge: gives the verdict on the team's answer.
+        judge: gives the verdict on the team's answer, unless a member of the team judges the task.
         salts: for each depth of the trainee's decisions at which this episode leaves its group, the row's name.
         arm: tells episodes apart that differ in their team only (trained, untrained, …).
         then: names one of several continuations of the same fork: calls that depend on its last decision are apart.
         kept: answers at temperature 0 that outlive the run.
         ask_again: ask once more what the record says has failed.
         until: end at this decision of the trainee, whose words are then the answer, or just before it.
+        audience: who watches.
 
     Returns:
         The episode, recorded. If a required call failed, or the turn that was to be the answer is absent, its answer
@@ -86,21 +90,27 @@ async def play(
     """
     id = episode_id(topology, scopes, salts, arm=arm, then=then)
     earlier = set(journal.asked_by(id))
-    calls = Live(team.engines, journal, scopes, episode=id, kept=kept, ask_again=ask_again, earlier=team.earlier)
-    room = Room(team.members, calls, salts or {}, then, until)
+    live = partial(Live, team.engines, journal, episode=id, kept=kept, ask_again=ask_again)
+    calls = live(scopes, earlier=team.earlier, instead=team.instead)
+    room = Room(team.members, calls, salts or {}, then, until, task.context, audience)
     started = time.monotonic()
     answer, why = await _run(task, topology, room)
     if calls.stopped:
         raise calls.stopped
-    verdict = Verdict(None, None, why) if answer is None else await judge(task, answer, topology.form)
+    if answer is None:
+        verdict = Verdict(None, None, why)
+    elif answer and task.judge:  # an episode that ends before a decision has no answer to judge
+        verdict = await heard(task, answer, topology.form, team.members, live(scopes_of(task, scopes)))
+    else:
+        verdict = await judge(task, answer, topology.form)
     turns = placed(room)
-    unused = earlier - {place.turn.key for place in turns}
+    unused = earlier - {place.turn.key for place in turns} - {turn.key for turn in verdict.turns}
     trainee = next((name for name, member in team.members.items() if member.trainee), None)
     seconds = time.monotonic() - started
     episode = Episode(
         id, task.id, topology.name, scopes.group, turns, answer, verdict, trainee, seconds, tuple(sorted(unused))
     )
-    journal.finish(episode)
+    await journal.finish(episode)
     return episode
 
 
@@ -127,7 +137,7 @@ async def replay(
     if record is None:
         raise LookupError(f"no finished episode {id!r} in {journal.folder}")
     calls = Strict(record, scopes)
-    room = Room(members, calls, salts or {}, then, until)
+    room = Room(members, calls, salts or {}, then, until, task.context)
     try:
         answer, _ = await _run(task, topology, room)
     except ReplayMismatch:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
+from pilotfish.episode.audience import Audience
 from pilotfish.episode.calls import Call, Calls
 from pilotfish.episode.turn import Placed, Position, Turn
 from pilotfish.team import Member, Message, Messages
+from pilotfish.topology.prompts import in_context
 
 T = TypeVar("T")
 
@@ -79,11 +81,13 @@ class Room:
     """One episode's room.
 
     Args:
-        members: the team's seats, by name.
+        members: the team's seats, by name; those who judge are not in the room.
         calls: finds or makes the answers.
         salts: for each depth of the trainee's decisions at which this episode leaves its group, the row's name.
         then: added behind the last of the salts once that decision is made: one of several continuations of a row.
         until: where the episode ends, if not with its topology.
+        context: what was said before the question; stands in front of every call.
+        audience: who watches.
     """
 
     def __init__(
@@ -93,11 +97,15 @@ class Room:
         salts: Mapping[int, str],
         then: str = "",
         until: Horizon | None = None,
+        context: Sequence[Message] = (),
+        audience: Audience | None = None,
     ) -> None:
-        self.members = members
+        self.members = {name: member for name, member in members.items() if not member.judges}
         self.reached: Turn | str | None = None
         """The team's answer where the episode ended at its horizon."""
         self._until = until
+        self._context = context
+        self._audience = audience
         self._calls = calls
         self._salts = salts
         self._then = {max(salts): then} if salts and then else {}
@@ -116,7 +124,7 @@ class Room:
 
         Args:
             member: a name in `room.members`.
-            messages: the chat, or one user message as a string.
+            messages: the chat, or one user message as a string; the task's context is put in front.
             optional: when the call fails after all retries, return an absent turn (empty text) and go on.
             draw: the i-th independent sample of this call; methods that name the same draw share it.
             final: this turn's words are the team's answer (what a server streams).
@@ -135,8 +143,9 @@ class Room:
             if depth in self._salts:
                 branch.salt = (*branch.salt, self._salts[depth])
             branch.depth += 1
+        chat = in_context(self._context, chat)
         call = Call(self.members[member], chat, position, branch.path, branch.salt, depth, optional, draw)
-        turn = await self._calls.answer(call, branch.counts)
+        turn = await self._answer(call, branch.counts, final)
         if not turn.answered:
             # An equal call that shares this outcome may have been required where this one is optional.
             turn = replace(turn, outcome="absent" if optional else "failed")
@@ -149,6 +158,11 @@ class Room:
         if self.members[member].trainee and self._until == Horizon(depth):
             self._end(branch, turn)
         return turn
+
+    async def _answer(self, call: Call, counts: dict[str, int], final: bool) -> Turn:
+        if self._audience is None:
+            return await self._calls.answer(call, counts)
+        return await self._audience.attend(call, final, lambda call: self._calls.answer(call, counts))
 
     def _end(self, branch: Branch, answer: Turn | str) -> NoReturn:
         self.reached = answer

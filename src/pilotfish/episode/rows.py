@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pilotfish.engine.base import Attempt, Completion
@@ -32,7 +32,7 @@ def of_turn(turn: Turn) -> tuple[Any, ...]:
         json.dumps(turn.messages),
         turn.sampling.model_dump_json(),
         json.dumps(turn.error),
-        json.dumps([[attempt.seconds, attempt.error] for attempt in turn.attempts]),
+        json.dumps([_of_attempt(attempt) for attempt in turn.attempts]),
         _of_completion(done) if done else None,
         _pack("q", done.prompt_ids) if done else None,
         _pack("q", done.completion_ids) if done else None,
@@ -54,14 +54,24 @@ def turn(row: tuple[Any, ...]) -> Turn:
         sampling=Sampling.model_validate_json(sampling),
         completion=_completion(done, row[12:]) if done else None,
         error=json.loads(error),
-        attempts=tuple(Attempt(*attempt) for attempt in json.loads(attempts)),
+        attempts=tuple(_attempt(*attempt) for attempt in json.loads(attempts)),
     )
 
 
+def _of_attempt(attempt: Attempt) -> list[Any]:
+    return [attempt.seconds, attempt.error, *([_of_usage(attempt.usage)] if attempt.usage.total else [])]
+
+
+def _attempt(seconds: float, error: str, usage: Sequence[Any] = ()) -> Attempt:
+    return Attempt(seconds, error, Usage(*usage))
+
+
+def _of_usage(used: Usage) -> list[Any]:
+    return [used.prompt, used.completion, used.cached, used.reasoning, used.estimated]
+
+
 def _of_completion(done: Completion) -> str:
-    used = done.usage
-    usage = [used.prompt, used.completion, used.cached, used.reasoning, used.estimated]
-    return json.dumps([done.text, done.finish_reason, done.seconds, done.reasoning, usage])
+    return json.dumps([done.text, done.finish_reason, done.seconds, done.reasoning, _of_usage(done.usage)])
 
 
 def _completion(record: str, blobs: tuple[bytes | None, ...]) -> Completion:
@@ -80,23 +90,30 @@ def _completion(record: str, blobs: tuple[bytes | None, ...]) -> Completion:
 
 def of_episode(episode: Episode) -> str:
     placed = [[p.position, p.turn.key, _lost(p.turn), p.depth, p.salt, p.final] for p in episode.turns]
-    verdict = [episode.verdict.reward, episode.verdict.extracted, episode.verdict.why]
+    judged = episode.verdict
+    verdict = [judged.reward, judged.extracted, judged.why, *(turn.key for turn in judged.turns)]
     whole = [episode.id, episode.task, episode.topology, episode.scope, placed, episode.answer, verdict]
     return json.dumps([*whole, episode.trainee, episode.seconds, episode.unused])
 
 
 def episode(record: str, find: Callable[[str], Turn | None]) -> Episode:
     id, task, topology, scope, placed, answer, verdict, trainee, seconds, unused = json.loads(record)
+
+    def of(key: str) -> Turn:
+        if (turn := find(key)) is None:
+            raise LookupError(f"episode {id}: its turn {key} is not in the journal")
+        return turn
+
     turns = []
     for position, key, lost, depth, salt, final in placed:
-        found = find(key)
-        if found is None:
-            raise LookupError(f"episode {id}: its turn {key} is not in the journal")
+        found = of(key)
         if lost:
             # Another episode may have asked the same again since, and been answered: this one was not.
             found = dataclasses.replace(found, outcome=lost[0], error=lost[1], completion=None)
         turns.append(Placed(tuple(position), found, depth, tuple(salt), final))
-    return Episode(id, task, topology, scope, tuple(turns), answer, Verdict(*verdict), trainee, seconds, tuple(unused))
+    reward, extracted, why, *judged = verdict
+    given = Verdict(reward, extracted, why, tuple(map(of, judged)))
+    return Episode(id, task, topology, scope, tuple(turns), answer, given, trainee, seconds, tuple(unused))
 
 
 def _lost(turn: Turn) -> list[str] | None:

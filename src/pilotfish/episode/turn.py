@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pilotfish.engine.base import Attempt, Completion
+from pilotfish.engine.base import Attempt, Completion, billed
 from pilotfish.team import Messages, Sampling, Usage
 from pilotfish.verify.verdict import Verdict
 
@@ -52,6 +52,11 @@ class Turn:
         return self.completion.usage if self.completion else Usage()
 
     @property
+    def billed(self) -> Usage:
+        """What is to be paid for: also tries that failed, where a server counts them."""
+        return billed(self.attempts, self.usage)
+
+    @property
     def seconds(self) -> float:
         """Seconds of the answering call, without the failed tries."""
         return self.completion.seconds if self.completion else 0.0
@@ -95,8 +100,13 @@ class Episode:
         turns = [placed for placed in self.turns if placed.turn.member == self.trainee]
         return turns if depth is None else [placed for placed in turns if placed.depth == depth]
 
+    @property
+    def asked(self) -> tuple[Turn, ...]:
+        """All calls behind it: the topology's, in structural order, and then its judge's."""
+        return (*(placed.turn for placed in self.turns), *self.verdict.turns)
+
     def usage(self) -> dict[str, Usage]:
-        """Tokens charged to this episode, per member.
+        """Tokens charged to this episode, per member; what its judge used is not the team's.
 
         A turn shared with other episodes is charged to each; one that stands in this episode twice is charged once.
         """

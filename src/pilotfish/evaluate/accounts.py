@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pilotfish.episode import Episode, Turn
 from pilotfish.episode.calls import put_in
-from pilotfish.team import Price
+from pilotfish.team import Price, Usage
 
 if TYPE_CHECKING:
     from pilotfish.evaluate.arms import Played
@@ -74,12 +74,18 @@ class Asked:
     """Calls that an earlier run had answered; they cost nothing."""
 
 
-def accounts(episodes: Iterable[Episode], prices: Mapping[str, Price]) -> dict[str, Account]:
-    """What each member is charged for in episodes; a call that stands twice in one of them counts once."""
+def accounts(episodes: Iterable[Episode], prices: Mapping[str, Price], *, judges: bool = False) -> dict[str, Account]:
+    """What each member is charged for in episodes; a call that stands twice in one of them counts once.
+
+    Args:
+        episodes: of one method.
+        prices: by member.
+        judges: whether those who judged the answers are among the members; they are no part of what a method costs.
+    """
     total: dict[str, Account] = {}
     for episode in episodes:
-        for turn in charged(placed.turn for placed in episode.turns):
-            total[turn.member] = total.get(turn.member, Account()) + _account(turn, prices[turn.member])
+        for turn in charged(episode.asked if judges else (placed.turn for placed in episode.turns)):
+            total[turn.member] = total.get(turn.member, Account()) + _account(turn, turn.usage, prices[turn.member])
     return total
 
 
@@ -104,23 +110,22 @@ def asked(played: Sequence[Played], counted: set[str]) -> dict[str, Asked]:
     total: dict[str, Asked] = {}
     for one in played:
         members = one.arm.team.members
-        for turn in (placed.turn for episode in one.episodes for placed in episode.turns):
-            if not turn.answered or put_in(turn.scope):
+        for turn in (turn for episode in one.episodes for turn in episode.asked):
+            if put_in(turn.scope) or not (turn.answered or turn.billed.total):
                 continue
             so_far = total.setdefault(turn.member, Asked())
             if turn.key in counted:
                 continue
             counted.add(turn.key)
             if turn.asker:
-                account = so_far.account + _account(turn, members[turn.member].price)
+                account = so_far.account + _account(turn, turn.billed, members[turn.member].price)
                 total[turn.member] = Asked(account, so_far.recalled)
             else:
                 total[turn.member] = Asked(so_far.account, so_far.recalled + 1)
     return total
 
 
-def _account(turn: Turn, price: Price) -> Account:
-    used = turn.usage
+def _account(turn: Turn, used: Usage, price: Price) -> Account:
     cost = used.cost(price) if price.input or price.output else None
     counts = (used.prompt, used.completion, used.cached, used.reasoning)
-    return Account(int(not put_in(turn.scope)), *counts, used.estimated, turn.seconds, cost)
+    return Account(int(turn.answered and not put_in(turn.scope)), *counts, used.estimated, turn.seconds, cost)

@@ -52,7 +52,7 @@ class Arm:
     def team_for(self, task: Task) -> Team:
         if self.words is None:
             return self.team
-        engine = _Said(self.words(task))
+        engine = Said(self.words(task))
         trainee = trainee_of(self.team)
         member = self.team.members[trainee]
         # At temperature 0 the key holds the engine's identity: the words, and no sampled hint, answer the call.
@@ -61,13 +61,17 @@ class Arm:
         return Team(members, {**self.team.engines, trainee: engine})
 
 
-class _Said:
-    """An engine that says the same on every call. Nobody generated the words, so they cost nothing."""
+class Said:
+    """An engine that says the same on every call. Nobody generated the words, so they cost nothing.
 
-    version = 0
+    Args:
+        words: what it says.
+        version: of the weights in whose place it speaks.
+    """
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, words: str, version: int = 0) -> None:
         self.words = words
+        self.version = version
         self.identity = PUT_IN + hashlib.sha256(words.encode()).hexdigest()[:16]
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
@@ -134,7 +138,7 @@ class Played:
     def without_engines(self) -> Played:
         """The same, once nobody is asked any more: engines hold weights."""
         members = self.arm.team.members
-        return replace(self, arm=replace(self.arm, team=Team(members, dict.fromkeys(members, _Said("")))))
+        return replace(self, arm=replace(self.arm, team=Team(members, dict.fromkeys(members, Said("")))))
 
     @property
     def first(self) -> Sequence[Episode]:
@@ -186,8 +190,9 @@ def baselines(recipe: Recipe) -> list[Topology]:
 
 
 def variants(recipe: Recipe) -> list[Topology]:
-    """Further topologies in which the trainee gives the answer: alone, another way of leading, a vote over its own."""
-    return [other for other in _others(recipe) if recipe.trainee in answering(other)]
+    """Further topologies to measure the trainee's weights in: those of `mix`, and those in which it gives the answer:
+    alone, another way of leading, a vote over its own."""
+    return [*recipe.topologies()[1:], *(other for other in _others(recipe) if recipe.trainee in answering(other))]
 
 
 def answering(topology: Topology) -> list[str]:
@@ -225,11 +230,12 @@ def _short(value: Any) -> str:
 
 
 def _others(recipe: Recipe) -> list[Topology]:
-    """What is compared with the recipe's own topology, without those whose answer nobody of this team gives."""
-    own, others = recipe.topology.load(), [config.load() for config in recipe.evaluate.against]
+    """What is compared with the recipe's own topologies, without those whose answer nobody of this team gives."""
+    own = [topology.label for topology in recipe.topologies()]
+    others = [config.load() for config in recipe.evaluate.against]
     if recipe.evaluate.alone and recipe.trainee is not None:
         others.append(alone.bind(member=recipe.trainee))
-    told_apart = {other.label: other for other in others if other.label != own.label}
+    told_apart = {other.label: other for other in others if other.label not in own}
     for other in told_apart.values():
         _check_seats(other.name, other.options, recipe)
     answered = [other for other in told_apart.values() if set(answering(other)) <= set(recipe.team)]

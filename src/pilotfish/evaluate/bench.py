@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from pilotfish.cache import cache_folder
 from pilotfish.curriculum import curriculum
-from pilotfish.engine.meter import MaxCostReached
+from pilotfish.engine.meter import MaxCostReached, Meter
 from pilotfish.episode import Episode, Journal, Judge
+from pilotfish.episode.hearing import recorded
 from pilotfish.evaluate.accounts import SEARCH, Asked, asked
 from pilotfish.evaluate.arms import Arm, Field, Played, another_tasks_words, control, leading
 from pilotfish.evaluate.attribution import Attribution, attribute
@@ -65,13 +66,20 @@ class Result:
     """Of each arm of which it can be told: where its gain comes from, in the first samples."""
 
 
-def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None) -> list[Result]:
+def evaluate(
+    recipe: Recipe,
+    run: Run,
+    *,
+    progress: Progress = lambda stage, done, of: None,
+    meter: Meter | None = None,
+) -> list[Result]:
     """Play and measure every arm of a recipe, with each team of `evaluate.models`.
 
     Args:
         recipe: its `evaluate` section says which benchmarks and arms.
         run: where the record is; its best weights are the trained arm, where there are any.
         progress: told of each finished episode.
+        meter: counts what is spent, for whoever shows it.
 
     Raises:
         RecipeError: no benchmark to evaluate on, or `evaluate.seeds` names a run without the same figures.
@@ -82,14 +90,16 @@ def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, don
     _warn_of_greed(recipe)
     others = OtherSeeds(recipe)
     with VerifierPool() as pool:
-        results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress))
+        results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter))
     write(results, run.folder)
     return results
 
 
-async def _evaluate(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds, progress: Progress) -> list[Result]:
+async def _evaluate(
+    recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds, progress: Progress, meter: Meter | None
+) -> list[Result]:
     journal, kept = run.journal(), Journal(cache_folder() / "answers", shared=True)
-    seats = Seats(recipe, journal)
+    seats = Seats(recipe, journal, meter)
     try:
         fields = [
             Field(source.title, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
@@ -97,6 +107,9 @@ async def _evaluate(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds, 
         ]
         _warn_of_overlap(recipe, run, fields)
         played = await _played(recipe, run, seats, fields, progress)
+        # What is measured beside the episodes asks nobody.
+        judging = {name: seats.engine(name) for name in recipe.judges}
+        fields = [replace(on, judge=recorded(judge, recipe.members(), judging, journal)) for on in fields]
         counted: set[str] = set()
         search = asked(played[SEARCH], counted)
         first, *further = [await measure(on, played[on.benchmark], others, counted) for on in fields]

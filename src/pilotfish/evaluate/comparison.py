@@ -14,7 +14,7 @@ from pilotfish.evaluate.table import Row
 from pilotfish.spending import arm_name
 from pilotfish.task import Task
 from pilotfish.team import Price
-from pilotfish.train.rollout import leaks
+from pilotfish.train.credit import leaks
 
 GAP = 0.04
 """The difference that `Row.tasks_needed` is told for."""
@@ -43,7 +43,7 @@ def _row(one: Played, tasks: Sequence[Task], others: Sequence[Played]) -> Row:
     rewards, episodes = one.rewards, one.episodes
     found = mean_interval(rewards)
     prices = {name: member.price for name, member in one.arm.team.members.items()}
-    used = accounts(episodes, prices)
+    used, with_judges = accounts(episodes, prices), accounts(episodes, prices, judges=True)
     whole = sum(used.values(), Account())
     gaps = {other.arm.name: paired_difference(rewards, other.rewards) for other in others}
     p = {other.arm.name: value for other in others if (value := _p(one, other)) is not None}
@@ -56,16 +56,16 @@ def _row(one: Played, tasks: Sequence[Task], others: Sequence[Played]) -> Row:
         found.unjudged,
         difference_to=gaps,
         leak_rate=_leak_rate(one.arm, one.first, tasks),
-        tokens_per_member={member: account.tokens / len(episodes) for member, account in used.items()},
+        tokens_per_member={member: account.tokens / len(episodes) for member, account in with_judges.items()},
         calls=whole.calls / len(episodes),
         seconds=whole.seconds / len(episodes),
-        cost=_cost(used, prices),
+        cost=_cost(used, {name: prices[name] for name, member in one.arm.team.members.items() if not member.judges}),
         standard_error=standard_error(rewards),
         samples=len(one.samples),
         failed=sum(episode.verdict.reward is None for episode in episodes),
         p=p,
         tasks_needed={name: count for name in p if (count := _needed(gaps[name])) is not None},
-        usage=used,
+        usage=with_judges,
     )
 
 

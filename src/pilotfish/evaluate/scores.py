@@ -73,7 +73,7 @@ def scored(benchmark: str, played: Played, tasks: Sequence[Task]) -> list[Score]
 
 def _score(benchmark: str, arm: Arm, task: Task, sample: int, episode: Episode) -> Score:
     verdict, usage = episode.verdict, episode.usage()
-    prices = {name: member.price for name, member in arm.team.members.items()}
+    prices = {name: member.price for name, member in arm.team.members.items() if not member.judges}
     whole = sum(accounts([episode], prices).values(), Account())
     return Score(
         benchmark,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,6 +71,19 @@ def _trim(parts: list[str], inwards: range, strip: Callable[[str], str]) -> None
             parts[number] = strip(parts[number])
         if parts[number]:
             return
+
+
+def in_context(context: Sequence[Message], messages: Messages) -> Messages:
+    """A member's messages with the conversation before the question in front of them.
+
+    A model reads one system message at the beginning: the conversation's and the prompt's own, in this order.
+    """
+    if not context:
+        return messages
+    own = next((at for at, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    system = [message["content"] for message in (*context, *messages[:own]) if message["role"] == "system"]
+    said = [message.copy() for message in (*context, *messages[own:]) if message["role"] != "system"]
+    return [*([Message(role="system", content="\n\n".join(system))] if system else []), *said]
 
 
 class Prompts:

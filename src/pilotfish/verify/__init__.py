@@ -3,7 +3,8 @@
     judge(task, reply)                      in this process, without protection
     VerifierPool().judge(task, reply)       in worker processes that can be killed (what training and evaluation use)
 
-`extract.py` finds the answer; `maths.py`, `choice.py`, `exact.py` and `gym.py` judge it; `registry.py` picks one.
+`extract.py` finds the answer; `maths.py`, `choice.py`, `exact.py` and `gym.py` judge it by rule, `own.py` by a function
+of the user's; `registry.py` picks one. `by_member.py`, `judge.py` and `reward_model.py` are for a member that judges.
 """
 
 from .extract import FORMS, Extraction, extract_answer

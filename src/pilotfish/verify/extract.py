@@ -59,10 +59,35 @@ def bare(region: str, source: str) -> Extraction:
     return Extraction(_shorten(region), region, source=source)
 
 
+def whole(text: str, form: str = "free") -> Extraction:
+    """The answer of a reply that is the answer itself, of any length: without its thinking, or the body of `<answer>`.
+
+    Args:
+        text: the reply.
+        form: as in `extract_answer`.
+    """
+    text = text.replace("\x00", "")
+    reply = _tagged(text) if form == "answer_tag" else _after_thinking(text)
+    if isinstance(reply, Extraction):
+        return reply
+    if reply is None:
+        return _UNCLOSED
+    return Extraction(reply.strip(), reply.strip()) if reply.strip() else Extraction(None, why="the reply is empty")
+
+
 _TAG = re.compile(r"</?answer>", re.IGNORECASE)
 
 
 def _from_tag(text: str) -> Extraction:
+    body = _tagged(text)
+    if isinstance(body, Extraction):
+        return body
+    box = last_boxes(body)
+    return bare(box or body, "tag")
+
+
+def _tagged(text: str) -> str | Extraction:
+    """The body of the one `<answer>`, or why there is none."""
     tags = list(_TAG.finditer(_after_thinking(text) or ""))
     kinds = [tag.group().startswith("</") for tag in tags]
     if not any(not closing for closing in kinds):
@@ -72,16 +97,13 @@ def _from_tag(text: str) -> Extraction:
     if kinds != [False, True]:
         return Extraction(None, why="the <answer> tag is not closed" if kinds == [False] else "the tags do not pair")
     body, rest = tags[0].string[tags[0].end() : tags[1].start()], tags[0].string[tags[1].end() :]
-    if rest.strip():
-        return Extraction(None, why="text after </answer>")
-    box = last_boxes(body)
-    return bare(box or body, "tag")
+    return Extraction(None, why="text after </answer>") if rest.strip() else body
 
 
 def _from_text(text: str) -> Extraction:
     reply = _after_thinking(text)
     if reply is None:
-        return Extraction(None, why="the thinking was not closed")
+        return _UNCLOSED
     box = last_boxes(reply)
     if box is not None:
         return bare(box, "box")
@@ -96,6 +118,7 @@ def _from_text(text: str) -> Extraction:
 
 
 _CONTROL = re.compile(r"<\|[a-z_]{2,20}\|>")
+_UNCLOSED = Extraction(None, why="the thinking was not closed")
 
 
 def _after_thinking(text: str) -> str | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..task import Task
+from .own import is_own
 from .verdict import Verdict
 
 START_LIMIT = 120.0
@@ -51,10 +52,10 @@ class WorkerProcess:
             except (OSError, TimeoutError, _Gone):
                 self.reap()
             else:
-                return self._outcome()
+                return self._outcome(task)
         return Verdict(None, why="the verifier worker ended before it took the job")
 
-    def _outcome(self) -> Verdict:
+    def _outcome(self, task: Task) -> Verdict:
         gold_done = False
         deadline = time.monotonic() + self.time_limit + LATE
         try:
@@ -65,15 +66,15 @@ class WorkerProcess:
                 gold_done = True
         except TimeoutError:
             self.reap()
-            return _met("the time limit", self.time_limit, gold_done)
+            return met(task, gold_done, f"the time limit of {self.time_limit:g} s")
         except _Gone:
-            return self._death(self.reap(), gold_done)
+            return self._death(task, gold_done, self.reap())
 
-    def _death(self, code: int | None, gold_done: bool) -> Verdict:
+    def _death(self, task: Task, gold_done: bool, code: int | None) -> Verdict:
         if code == -signal.SIGALRM:
-            return _met("the time limit", self.time_limit, gold_done)
+            return met(task, gold_done, f"the time limit of {self.time_limit:g} s")
         if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
-            return _met("the memory limit", None, gold_done)
+            return met(task, gold_done, "the memory limit")
         return Verdict(None, why=f"the verifier worker died (exit {code})")
 
     def _start(self) -> bool:
@@ -157,8 +158,16 @@ def _end(process: subprocess.Popen[bytes] | None) -> int | None:
     return code
 
 
-def _met(limit: str, seconds: float | None, gold_done: bool) -> Verdict:
-    told = f"{limit} of {seconds:g} s" if seconds else limit
+def met(task: Task, gold_done: bool, limit: str) -> Verdict:
+    """A limit that the answer met is a 0; one that the gold answer met, or a verifier of the user's own, is no verdict.
+
+    Args:
+        task: whose verifier was at work.
+        gold_done: whether it was done with the gold answer.
+        limit: which.
+    """
+    if is_own(task.verifier):
+        return Verdict(None, why=f"{task.verifier} met {limit}")
     if gold_done:
-        return Verdict(0.0, why=f"the answer met {told}")
-    return Verdict(None, why=f"the gold answer alone met {told}")
+        return Verdict(0.0, why=f"the answer met {limit}")
+    return Verdict(None, why=f"the gold answer alone met {limit}")

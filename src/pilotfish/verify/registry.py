@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from ..task import Task
-from . import choice, exact, gym, latex, maths
+from . import by_member, choice, exact, gym, latex, maths, own
 from .extract import FORMS
 from .number import read_number, same_number
 from .verdict import Verdict
@@ -18,10 +18,12 @@ VERIFIERS: dict[str, Verifier] = {
     "choice": choice.verify,
     "exact": exact.verify,
     "reasoning_gym": gym.verify,
+    "judge": by_member.verify,
+    "reward_model": by_member.verify,
 }
 """name -> f(gold, text, task, form) -> Verdict."""
 
-_SAFE = ("choice", "exact")
+_SAFE = ("choice", "exact", "judge", "reward_model")
 """Verifiers whose cost is linear in the reply: they need no worker."""
 
 
@@ -60,11 +62,12 @@ def check(task: Task, form: str) -> Verifier:
     Raises:
         ValueError: there is none of this name, or no such form.
     """
-    if task.verifier not in VERIFIERS:
-        raise ValueError(f"verifier {task.verifier!r} is not one of {', '.join(VERIFIERS)}")
     if form not in FORMS:
         raise ValueError(f"form {form!r} is not one of {', '.join(FORMS)}")
-    return VERIFIERS[task.verifier]
+    if task.verifier in VERIFIERS:
+        return VERIFIERS[task.verifier]
+    own.check(task.verifier)
+    return own.verify
 
 
 def golds(task: Task) -> tuple[str, ...]:

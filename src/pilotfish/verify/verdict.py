@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pilotfish.episode.turn import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,8 @@ class Verdict:
     """What was taken from the answer and compared."""
     why: str = ""
     """One short sentence; empty for a plain right answer."""
+    turns: tuple[Turn, ...] = ()
+    """What a member was asked for it, where one judges."""
 
     @property
     def correct(self) -> bool | None:

@@ -16,7 +16,9 @@ import signal
 import sys
 from typing import Any, BinaryIO
 
-from . import gym, maths, symbolic
+from ..task import Task
+from . import gym, maths, own, symbolic
+from .process import met
 from .registry import golds, judge
 from .verdict import Verdict
 
@@ -61,9 +63,11 @@ def _interrupt(*_: Any) -> None:
     raise _Timeout
 
 
-def _serve(out: BinaryIO, seconds: float, task: Any, text: str, form: str) -> None:
+def _serve(out: BinaryIO, seconds: float, task: Task, text: str, form: str) -> None:
     if task.verifier == "reasoning_gym":
         gym.load(task)
+    elif own.is_own(task.verifier):
+        own.load(task.verifier)
     _send(out, {"started": True})
     phase = "gold"
     signal.setitimer(signal.ITIMER_REAL, seconds + GRACE)
@@ -76,24 +80,17 @@ def _serve(out: BinaryIO, seconds: float, task: Any, text: str, form: str) -> No
         _send(out, {"gold": True})
         verdict = judge(task, text, form)
     except _Timeout:
-        verdict = failed(phase, f"the time limit of {seconds:g} s")
+        verdict = met(task, phase == "answer", f"the time limit of {seconds:g} s")
     except MemoryError:
-        verdict = failed(phase, "the memory limit")
+        verdict = met(task, phase == "answer", "the memory limit")
     except RecursionError:
-        verdict = failed(phase, "the depth limit")
+        verdict = met(task, phase == "answer", "the depth limit")
     except Exception as error:
         verdict = Verdict(None, why=f"the verifier failed: {type(error).__name__}: {str(error)[:200]}")
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     _send(out, {"verdict": [verdict.reward, verdict.extracted, verdict.why]})
-
-
-def failed(phase: str, limit: str) -> Verdict:
-    """A limit that the answer met is a 0; one that the gold answer met is no verdict."""
-    if phase == "gold":
-        return Verdict(None, why=f"the gold answer alone met {limit}")
-    return Verdict(0.0, why=f"the answer met {limit}")
 
 
 def _send(out: BinaryIO, message: dict[str, Any]) -> None:
