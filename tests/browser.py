@@ -10,13 +10,16 @@ Skips the test where Chromium is not installed (Debian: `apt-get install chromiu
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -32,6 +35,7 @@ FLAGS = (
     "--remote-debugging-port=0",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 )
+CODES = {"Enter": 13, "Escape": 27, "Tab": 9}
 
 
 @dataclass
@@ -56,6 +60,25 @@ class Page:
         found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    async def comes(self, expression: str) -> Any:
+        """What an expression comes to in the end, in a page that waits for something."""
+        look = f"const look = () => ({expression}) ? done({expression}) : setTimeout(look, 20); look()"
+        return await self.value(f"new Promise((done) => {{ {look} }})")
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            typed = {"text": "\r"} if key == "Enter" else {}
+            code = {"code": key, "windowsVirtualKeyCode": CODES.get(key, 0)}
+            await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **typed)
+            await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
+
+    async def picture(self, name: str) -> None:
+        """Write the whole page as a picture into the folder $PICTURES, where one is named."""
+        if folder := os.environ.get("PICTURES"):
+            size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
+            taken = await self.call("Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": 1})
+            await asyncio.to_thread(Path(folder, f"{name}.png").write_bytes, base64.b64decode(taken["data"]))
 
     async def listen(self) -> None:
         async for message in self.socket:
