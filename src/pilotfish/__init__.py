@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pilotfish.collect
 import pilotfish.evaluate
+import pilotfish.serve
 import pilotfish.train  # noqa: F401
 from pilotfish.engine.base import Completion, Engine
 from pilotfish.engine.scripted import ScriptedEngine
@@ -60,6 +61,7 @@ __all__ = [
     "load_tasks",
     "play",
     "replay",
+    "serve",
     "topology",
     "train",
 ]
@@ -92,3 +94,10 @@ def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, don
     from pilotfish.evaluate.bench import evaluate
 
     return evaluate(recipe, run, progress=progress)
+
+
+def serve(recipe: Recipe, run: Run, *, told: Callable[[str], None] = lambda line: None) -> None:
+    """Serve a run's team until the process is interrupted: `pilotfish.serve.main.serve`, imported on first use."""
+    from pilotfish.serve.main import serve
+
+    serve(recipe, run, told=told)

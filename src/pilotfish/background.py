@@ -27,7 +27,19 @@ class Background:
             future.cancel()
             raise
 
+    def cancel(self) -> None:
+        """End what is still under way: an error ends the episode that it happened in, and not those beside it."""
+        self.run(_cancel_others())
+
     def close(self) -> None:
+        self.cancel()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -38,10 +38,14 @@ class Seats:
         journal: of the run, which says what is spent; needed where the recipe has a `max_cost`. Logs of servers are
             written beside it.
         meter: counts what is spent, for whoever shows it; set by the journal.
+        processes: that seat this team at the same time: each keeps to its part of a server's limits.
     """
 
-    def __init__(self, recipe: Recipe, journal: Journal | None = None, meter: Meter | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, journal: Journal | None = None, meter: Meter | None = None, processes: int = 1
+    ) -> None:
         self.recipe = recipe
+        self._processes = processes
         self._engines: dict[tuple[Any, ...], Engine] = {}
         self._metered: dict[tuple[int, Price], Metered] = {}
         self._meter = meter or (Meter() if recipe.max_cost and journal else None)
@@ -138,7 +142,12 @@ class Seats:
             return self._leased(member, _scorer(member))
         if member.engine == "transformers":
             return self._in_process(member)
-        return self._vllm(name, member) if member.engine == "vllm" else _api(member, member.addresses)
+        return self._vllm(name, member) if member.engine == "vllm" else _api(self._part(member), member.addresses)
+
+    def _part(self, member: MemberConfig) -> MemberConfig:
+        paces = ("requests_per_minute", "tokens_per_minute")
+        parts = {name: pace / self._processes for name in paces if (pace := getattr(member, name))}
+        return member.model_copy(update={**parts, "concurrency": max(1, member.concurrency // self._processes)})
 
     def _vllm(self, name: str, member: MemberConfig) -> Engine:
         if member.server not in self._servers:

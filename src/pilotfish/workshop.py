@@ -12,6 +12,7 @@ from pilotfish.background import Background
 from pilotfish.cache import cache_folder
 from pilotfish.engine.meter import Meter
 from pilotfish.episode import Journal
+from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -27,12 +28,16 @@ class Workshop:
         recipe: whose team is seated.
         run: where the record is.
         meter: see `Seats`.
+        processes: that have the run in hand together; this one alone when None.
     """
 
-    def __init__(self, recipe: Recipe, run: Run, meter: Meter | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, run: Run, meter: Meter | None = None, processes: Processes | None = None
+    ) -> None:
+        self.processes = processes or Processes()
         self.background = Background()
         self.journal = run.journal()
-        self.seats = Seats(recipe, self.journal, meter)
+        self.seats = Seats(recipe, self.journal, meter, self.processes.count)
         self.kept = Journal(cache_folder() / "answers", shared=True)
         self.pool = VerifierPool()
 

@@ -32,7 +32,9 @@ def serve(
         flags = {"host": host, "port": port, "key_env": key_env, "record": record or None}
         given = [f"serve.{name}={value}" for name, value in flags.items() if value is not None]
         recipe, folder = open_recipe(place, run, [*(set or ()), *given])
+        from pilotfish.cli.progress import quieten
         from pilotfish.run import Run
         from pilotfish.serve.main import serve as run_server
 
+        quieten()
         run_server(recipe, Run(folder), told=say_error)

@@ -7,10 +7,15 @@ model name, a prompt that does not fit: nothing will mend it by asking again, so
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pilotfish.team import Messages, Sampling, Usage
+
+OnText = Callable[[str], None]
+"""Takes a piece of an answer's text as it comes, in the event loop of whoever asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,8 @@ class Attempt:
 
     seconds: float
     error: str
+    usage: Usage = field(default_factory=Usage)
+    """What is on the bill for it all the same: as the server counted, or an estimate where nobody saw its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,16 @@ class Completion:
     attempts: tuple[Attempt, ...] = field(default=())
     """The failed tries before this answer."""
 
+    @property
+    def billed(self) -> Usage:
+        """What the answer and the tries before it used."""
+        return billed(self.attempts, self.usage)
+
+
+def billed(attempts: Iterable[Attempt], answer: Usage | None = None) -> Usage:
+    """What is on the bill for a call: its failed tries, and the answer if it came."""
+    return sum((attempt.usage for attempt in attempts), answer or Usage())
+
 
 class CallFailed(Exception):
     """A call that did not answer although it was retried. An outage, never a wrong answer."""
@@ -54,6 +71,10 @@ class CallFailed(Exception):
 
 class Refused(Exception):
     """A call that can never succeed as it is: wrong key, unknown model, a context that does not fit. Stops the run."""
+
+
+class TooLong(Refused):
+    """Prompt and answer do not fit the model's context; fewer words would."""
 
 
 class Engine(Protocol):
@@ -85,7 +106,25 @@ class Engine(Protocol):
         """Release sockets, threads and memory. Idempotent."""
 
 
-class Wrapped:
+@runtime_checkable
+class Streaming(Protocol):
+    """An engine that can give an answer on while it is made."""
+
+    async def stream(self, messages: Messages, sampling: Sampling, seed: int, on_text: OnText) -> Completion:
+        """As `Engine.complete`; `on_text` is given the text's pieces as they come, which together are the text or its
+        beginning. A call that breaks off after a piece is not made again."""
+
+
+async def complete(
+    engine: Engine, messages: Messages, sampling: Sampling, seed: int, on_text: OnText | None
+) -> Completion:
+    """Ask an engine, and let whoever listens hear the answer as it comes, where the engine can."""
+    if on_text is None or not isinstance(engine, Streaming):
+        return await engine.complete(messages, sampling, seed)
+    return await engine.stream(messages, sampling, seed, on_text)
+
+
+class Wrapped(ABC):
     """An engine in front of another: the same deployment, with something done around each call."""
 
     def __init__(self, engine: Engine) -> None:
@@ -98,6 +137,16 @@ class Wrapped:
     @property
     def version(self) -> int:
         return self.engine.version
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        return await self.around(lambda: self.engine.complete(messages, sampling, seed))
+
+    async def stream(self, messages: Messages, sampling: Sampling, seed: int, on_text: OnText) -> Completion:
+        return await self.around(lambda: complete(self.engine, messages, sampling, seed, on_text))
+
+    @abstractmethod
+    async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        """Make the call, with what is done before and after it."""
 
     async def close(self) -> None:
         await self.engine.close()

@@ -45,7 +45,7 @@ def _special(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
-    """Token ids of a chat, up to where the assistant's words begin.
+    """Token ids of a chat, up to where the assistant's words begin; of one that ends with them, to their end.
 
     The ids are those of the model's chat template; a model without one gets `System: … User: … Assistant:`. Control
     tokens that stand in a message (a question that quotes `<|im_end|>`) arrive as text, never as control tokens.
@@ -119,7 +119,8 @@ def _text(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
 
 def _template(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
     turns = [{"role": message["role"], "content": message["content"]} for message in messages]
-    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    opened = turns[-1]["role"] != "assistant"
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=opened))
 
 
 def plain_text(messages: Messages) -> str:

@@ -17,11 +17,15 @@ from yarl import URL
 from pilotfish.engine import wire
 from pilotfish.engine.address import Key
 from pilotfish.engine.base import Completion
+from pilotfish.engine.bill import CountTokens, unseen
 from pilotfish.engine.stream import OnText, Pieces
 from pilotfish.team import Messages
 
 _CONNECT_S = 30.0
 """Seconds to open a socket; a host that swallows packets must not use up the call's whole time limit."""
+
+# No outage, which would be recorded: whatever ended the run says nothing about the calls that it took along.
+_CLOSED = wire.Fault("the engine was closed before this call was answered", final=True)
 
 
 @dataclass(slots=True)
@@ -32,7 +36,7 @@ class Call:
     messages: Messages
     tokens: int
     """About how many it will use."""
-    count: wire.CountTokens
+    count: CountTokens
     """Counts a text's tokens when the server does not."""
     on_text: OnText | None = None
     told: bool = False
@@ -71,11 +75,13 @@ class Client:
         outcome = await self._post(url, proxy, call)
         if isinstance(outcome, Completion):
             return outcome
+        if self.closed:
+            return _CLOSED
         return replace(outcome, why=wire.shorten(self._key.removed_from(outcome.why)))
 
     async def _post(self, url: URL, proxy: str | None, call: Call) -> Completion | wire.Fault:
         if self.closed:
-            return wire.Fault("the engine was closed")
+            return _CLOSED
         # Errors become faults here, so that what is raised later has no frame with the key behind it.
         try:
             # A redirect is a wrong base_url; following one would carry the key to another place.
@@ -83,9 +89,15 @@ class Client:
                 return await self._read(response, call)
         except TimeoutError as error:
             connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
-            return wire.Fault("could not connect in time" if connecting else f"no answer within {self._timeout_s:g} s")
+            if connecting:
+                return wire.Fault("could not connect in time")
+            return wire.Fault(f"no answer within {self._timeout_s:g} s", usage=unseen(call.messages, call.count))
         except aiohttp.ClientConnectorCertificateError as error:
             return wire.Fault(f"certificate not trusted: {wire.clean(str(error))}", final=True)
+        except (aiohttp.InvalidURL, UnicodeError) as error:
+            return wire.Fault(wire.clean(f"{url.host} is no host: {error}"), final=True)
+        except aiohttp.ClientPayloadError as error:
+            return wire.Fault(wire.clean(f"the answer broke off: {error}"), usage=unseen(call.messages, call.count))
         except (aiohttp.ClientError, OSError) as error:
             return wire.Fault(wire.clean(f"{type(error).__name__}: {error}"))
 
@@ -107,5 +119,5 @@ class Client:
             call.told = pieces.told
         body = pieces.body()
         if body is None:
-            return wire.Fault("the stream broke off before the answer's end")
+            return wire.Fault("the stream broke off before the answer's end", usage=unseen(call.messages, call.count))
         return wire.read_body(body, response.headers, call.messages, call.count)

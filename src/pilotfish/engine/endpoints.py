@@ -15,6 +15,7 @@ The line is first come, first served.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,10 @@ LEFT_OUT_AFTER = 5
 """Faults in a row after which a server is left out."""
 FIRST_REST_S = 2.0
 LONGEST_REST_S = 60.0
+TOLD_PAUSE_S = 30.0
+"""A pause from here on is told: else a run would stand still and not say why."""
+
+_log = logging.getLogger(__name__)
 
 
 class Endpoint:
@@ -73,13 +78,18 @@ class Endpoint:
         if fault.overload:
             self.window.overloaded(sent_in)
         if fault.retry_after_s is not None:
-            self.opens_at = max(self.opens_at, now + wait_before(1, fault.retry_after_s))
+            self._pause(now, wait_before(1, fault.retry_after_s))
         if fault.status != 429:  # a server that asks for patience is alive
             self._faults += 1
         # Calls that were in flight when it went out do not make its rest longer.
         if self._faults >= LEFT_OUT_AFTER and now >= self.back_at:
             self.back_at = now + min(LONGEST_REST_S, FIRST_REST_S * 2 ** min(self._rests, 16))
             self._rests += 1
+
+    def _pause(self, now: float, seconds: float) -> None:
+        if seconds >= TOLD_PAUSE_S and self.opens_at <= now:
+            _log.warning("%s asked for patience: nobody calls it for %.0f s", self, seconds)
+        self.opens_at = max(self.opens_at, now + seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ engines in process are leased, engines behind an API are not: where a member liv
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from pilotfish.engine.base import Completion, Engine, Wrapped
-from pilotfish.team import Messages, Sampling
 
 
 class Device:
@@ -46,9 +46,9 @@ class Leased(Wrapped):
         super().__init__(engine)
         self.device = device
 
-    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+    async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
         await self.device.enter(self.engine)
         try:
-            return await self.engine.complete(messages, sampling, seed)
+            return await ask()
         finally:
             self.device.leave()

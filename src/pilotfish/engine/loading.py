@@ -9,11 +9,20 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    GgufConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from pilotfish.cache import cache_folder
 from pilotfish.engine.base import Refused
@@ -42,20 +51,60 @@ def load(
     Raises:
         Refused: there is no such model, or it cannot be loaded.
     """
+    place, kind = _placed(model, device, dtype)
+    source, options = str(_folder(model)), {"revision": revision, "trust_remote_code": trust_remote_code}
+    with _refused(model):
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        weights: Any = AutoModelForCausalLM.from_pretrained(source, dtype=kind, **options)
+    return weights.to(place).eval(), tokenizer
+
+
+def load_classifier(
+    model: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    trust_remote_code: bool = False,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a sequence classifier with one output, a reward model, and its tokenizer; the arguments are those of `load`.
+
+    Raises:
+        Refused: there is no such model, it has another number of outputs, or its folder holds no head to score with.
+    """
+    place, kind = _placed(model, device, dtype)
+    options = {"revision": revision, "trust_remote_code": trust_remote_code}
+    with _refused(model):
+        tokenizer = AutoTokenizer.from_pretrained(model, **options)
+        weights, found = AutoModelForSequenceClassification.from_pretrained(
+            model, dtype=kind, output_loading_info=True, **options
+        )
+    if found["missing_keys"]:
+        missing = ", ".join(sorted(found["missing_keys"]))
+        raise Refused(f"{model}: is no reward model, its folder lacks {missing}; name one that was trained to score")
+    if weights.config.num_labels != 1:
+        raise Refused(f"{model}: has {weights.config.num_labels} outputs, and a reward model has one")
+    return weights.to(place).eval(), tokenizer
+
+
+def _placed(model: str, device: str, dtype: str) -> tuple[str, torch.dtype]:
+    """Where weights are put, and as what."""
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if place.partition(":")[0] not in ("cuda", "cpu") or (place != "cpu" and not torch.cuda.is_available()):
         raise Refused(f"{model}: there is no device {place!r} here; use cpu or auto")
     kind = fast_dtype(place) if dtype == "auto" else getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise Refused(f"{model}: dtype {dtype!r} is unknown; use auto, bfloat16, float16 or float32")
-    source, options = str(_folder(model)), {"revision": revision, "trust_remote_code": trust_remote_code}
+    return place, kind
+
+
+@contextmanager
+def _refused(model: str) -> Iterator[None]:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        weights: Any = AutoModelForCausalLM.from_pretrained(source, dtype=kind, **options)
+        yield
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise Refused(f"cannot load the model {model!r}: {first}") from error
-    return weights.to(place).eval(), tokenizer
 
 
 def fast_dtype(device: str) -> torch.dtype:

@@ -22,6 +22,7 @@ from typing import Any
 from pilotfish.engine import wire
 from pilotfish.engine.address import Key, address
 from pilotfish.engine.base import Completion
+from pilotfish.engine.bill import CountTokens, estimate_tokens
 from pilotfish.engine.client import Call, Client
 from pilotfish.engine.endpoints import Endpoint, Endpoints
 from pilotfish.engine.form import PATHS, Form, request_body
@@ -58,7 +59,7 @@ class OpenAIEngine:
         hedge_after_s: seconds after which a try gets a second beside it.
         headers: HTTP headers to add.
         extra: body fields to add or replace; a None removes the field.
-        count_tokens: counts a text's tokens when the server does not; by default a quarter of its characters.
+        count_tokens: counts a text's tokens when the server does not; by default a quarter of its bytes.
         clock: tells seconds and waits before a retry.
 
     Raises:
@@ -82,7 +83,7 @@ class OpenAIEngine:
         hedge_after_s: float | None = None,
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
-        count_tokens: wire.CountTokens = wire.estimate_tokens,
+        count_tokens: CountTokens = estimate_tokens,
         clock: Clock | None = None,
     ) -> None:
         if retries < 0:
@@ -152,6 +153,8 @@ class OpenAIEngine:
     async def _answer(self, messages: Messages, sampling: Sampling, seed: int, on_text: OnText | None) -> Completion:
         line = self._line()
         async with line.places:
+            # Whoever left this place is recorded in the meantime: a kill costs no more calls than there are places.
+            await asyncio.sleep(0)
             # Only now: thousands of calls may be in line, and their bodies would all be in memory.
             streamed = on_text is not None
             body = request_body(self.model, messages, sampling, seed, self._extra, self._form, streamed)
@@ -162,7 +165,7 @@ class OpenAIEngine:
                 self._clock,
                 model=self.model,
                 retries=self.retries,
-                over=lambda: line.client.closed or call.told,
+                told=lambda: call.told,
             )
 
     def _tokens(self, messages: Messages, sampling: Sampling) -> int:

@@ -110,7 +110,7 @@ def _refuse_sharded(trained: nn.Module) -> None:
         if hasattr(weight, "full_tensor") or hasattr(weight, "ds_id") or "_fsdp_wrapped_module" in name:
             raise Refused(
                 f"{name} is sharded (FSDP or ZeRO-3): its parts cannot be copied into an engine in this process; "
-                "train with DDP or ZeRO-2, with LoRA, or with the vllm engine"
+                "train with DDP, where each process holds all weights, and with LoRA if they do not fit"
             )
 
 

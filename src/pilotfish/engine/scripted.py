@@ -13,12 +13,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from pilotfish.engine.base import CallFailed, Completion, Refused
+from pilotfish.engine.base import CallFailed, Completion, OnText, Refused
 from pilotfish.team import Messages, Sampling, Usage
 
 Reply = Callable[[Messages, Sampling, int], str | Awaitable[str]]
 
 _WORD = re.compile(r"\S+")
+_PIECE = re.compile(r"\s*\S+|\s+$")
 
 
 class ScriptedEngine:
@@ -71,6 +72,14 @@ class ScriptedEngine:
         finally:
             self._at_once -= 1
         return _completion(text, messages, sampling, time.perf_counter() - began)
+
+    async def stream(self, messages: Messages, sampling: Sampling, seed: int, on_text: OnText) -> Completion:
+        """As `complete`, and then word by word."""
+        done = await self.complete(messages, sampling, seed)
+        for piece in _PIECE.findall(done.text):
+            on_text(piece)
+            await asyncio.sleep(0)
+        return done
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -8,10 +8,9 @@ pieces.body()              # {"choices": [...], "usage": ...}, or None when the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-OnText = Callable[[str], None]
+from pilotfish.engine.base import OnText as OnText
 
 
 class Pieces:

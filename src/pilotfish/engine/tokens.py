@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from pilotfish.engine.base import Refused
+from pilotfish.engine.base import Refused, TooLong
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def check_request(token_ids: Sequence[int], max_new_tokens: int, vocabulary: int
             f"token id {low if low < 0 else high} is outside the vocabulary of {vocabulary}: wrong tokenizer?"
         )
     if len(token_ids) + max_new_tokens > window:
-        raise Refused(
+        raise TooLong(
             f"{len(token_ids)} prompt tokens and {max_new_tokens} new ones do not fit the window of {window}; "
             "lower max_tokens or shorten the prompt"
         )

@@ -11,11 +11,12 @@ import time
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pilotfish.engine.base import Completion
+from pilotfish.engine.base import Completion, OnText
 from pilotfish.engine.batches import BatchTokens
 from pilotfish.engine.chat import PLAIN_STOP, render, stop_ids
 from pilotfish.engine.continuous import CannotServe, ContinuousTokens
 from pilotfish.engine.loading import load
+from pilotfish.engine.spoken import Spoken
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine
 from pilotfish.engine.weights import weights_hash
 from pilotfish.team import Messages, Sampling, Usage
@@ -85,9 +86,21 @@ class TransformersEngine:
 
     async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
         """See `Engine`."""
+        return await self._complete(messages, sampling, seed, None)
+
+    async def stream(self, messages: Messages, sampling: Sampling, seed: int, on_text: OnText) -> Completion:
+        """See `Streaming`."""
+        held = max((len(stop) for stop in self._stops(sampling)), default=0)
+        spoken = Spoken(self._tokenizer, on_text, held, strip=not self._tokenizer.chat_template)
+        done = await self._complete(messages, sampling, seed, spoken)
+        spoken.finish(done.text)
+        return done
+
+    async def _complete(self, messages: Messages, sampling: Sampling, seed: int, spoken: Spoken | None) -> Completion:
         began = time.perf_counter()
         prompt = render(self._tokenizer, messages)
-        stops = sampling.stop if self._tokenizer.chat_template else (*sampling.stop, PLAIN_STOP)
+        stops = self._stops(sampling)
+        stop = _Stopper(self._tokenizer, stops) if stops else None
         answer = await self._tokens.complete(
             prompt,
             sampling.max_tokens,
@@ -95,7 +108,7 @@ class TransformersEngine:
             seed,
             top_p=sampling.top_p,
             stop_ids=self._ends,
-            stop=_Stopper(self._tokenizer, stops) if stops else None,
+            stop=spoken.after(stop) if spoken else stop,
         )
         return Completion(
             text=self._text(answer, stops),
@@ -110,6 +123,9 @@ class TransformersEngine:
     async def close(self) -> None:
         """End the token engine. Idempotent."""
         await self._tokens.close()
+
+    def _stops(self, sampling: Sampling) -> tuple[str, ...]:
+        return sampling.stop if self._tokenizer.chat_template else (*sampling.stop, PLAIN_STOP)
 
     def _text(self, answer: TokenAnswer, stops: tuple[str, ...]) -> str:
         text = str(self._tokenizer.decode(list(answer.token_ids), skip_special_tokens=True))

@@ -1,8 +1,9 @@
 """The tries of one call: again after a fault that a retry can mend, and a second beside one that takes long.
 
 Hedging is that second try, at another server where there is one: the first answer wins. The other try is cancelled,
-which closes its connection, and is recorded like any try that did not answer, since a server may bill it. This cuts a
-long tail of latencies and costs a few calls twice, so it is done only where it is asked for.
+which closes its connection, and is recorded like any try that did not answer. A server may bill it, and nobody will say
+what: it is put on the bill as if it had used what the answer did. This cuts a long tail of latencies and costs a few
+calls twice, so it is done only where it is asked for.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pilotfish.engine.endpoints import Endpoint, Endpoints
 from pilotfish.engine.limits import Clock
 from pilotfish.engine.retry import wait_before
 from pilotfish.engine.wire import Fault
+from pilotfish.team import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,9 @@ class Try:
 
     @property
     def attempt(self) -> Attempt:
-        return Attempt(self.seconds, self.outcome.why if isinstance(self.outcome, Fault) else "")
+        if isinstance(self.outcome, Fault):
+            return Attempt(self.seconds, self.outcome.why, self.outcome.usage)
+        return Attempt(self.seconds, "")
 
 
 class Sent:
@@ -48,11 +52,16 @@ class Sent:
     async def wait(self) -> None:
         await self._event.wait()
 
-    def lost(self) -> list[Try]:
-        """The try as it is recorded when the other one answered first; nothing if it was still in line."""
+    def lost(self, used: Usage) -> list[Try]:
+        """The try as it is recorded when the other one ended first; nothing if it was still in line.
+
+        Args:
+            used: what the other one did; nobody will say what this one has used, and it was asked the same.
+        """
         if self.endpoint is None:
             return []
-        return [Try(self.endpoint, self._clock.now() - self._at, Fault("the try beside it answered first"))]
+        fault = Fault("the try beside it answered first", usage=replace(used, estimated=bool(used.total)))
+        return [Try(self.endpoint, self._clock.now() - self._at, fault)]
 
 
 Ask = Callable[[Endpoint | None, Sent], Awaitable[Try]]
@@ -66,7 +75,7 @@ async def retried(
     *,
     model: str,
     retries: int,
-    over: Callable[[], bool],
+    told: Callable[[], bool],
 ) -> Completion:
     """Try until there is an answer.
 
@@ -76,7 +85,7 @@ async def retried(
         clock: waits before a retry.
         model: who is asked, for errors.
         retries: tries after the first.
-        over: whether a further try makes no sense.
+        told: whether some of an answer was given on already: another try would say it twice.
 
     Raises:
         CallFailed: no answer after all retries.
@@ -94,12 +103,14 @@ async def retried(
             raise Refused(f"{model} at {avoid}: {outcome.why}")
         attempts.append(last.attempt)
         failed += 1
-        if failed > retries or over():
+        if failed > retries or told():
             why = f"{model} at {avoid}: no answer in {len(attempts)} tries; the last: {outcome.why}"
             raise CallFailed(why, tuple(attempts))
-        # What a server asked for is waited for in line, with all others; another server can be tried at once.
-        if outcome.retry_after_s is None and not (failed == 1 and endpoints.another_works(avoid)):
-            await clock.sleep(wait_before(failed))
+        # What a server asked for is waited for in line, with all others, and may be too short, as a 0 is.
+        # Another server can be tried at once.
+        wait = wait_before(failed)
+        if wait > (outcome.retry_after_s or 0.0) and not (failed == 1 and endpoints.another_works(avoid)):
+            await clock.sleep(wait)
 
 
 async def hedged(ask: Ask, after_s: float, clock: Clock) -> list[Try]:
@@ -137,7 +148,9 @@ async def _first(tries: list[asyncio.Future[Any]], sent: list[Sent]) -> list[Try
             outcome = one.result().outcome
             ended[number] = one.result()
             if isinstance(outcome, Completion) or outcome.final:
-                lost = [other for at, place in enumerate(sent) if at not in ended for other in place.lost()]
+                lost = [
+                    other for at, place in enumerate(sent) if at not in ended for other in place.lost(outcome.usage)
+                ]
                 return [*lost, *ended.values()]
     return list(ended.values())
 

@@ -1,22 +1,22 @@
 """The OpenAI wire format: what a response means, in chat and completions form. No HTTP is spoken here.
 
 A response is one of two things: a `Completion`, or a `Fault`, which says in the server's own words what went wrong and
-whether asking again can mend it. `length` and `content_filter` are answers.
+whether asking again can mend it. `length` and `content_filter` are answers, also where the server says the latter by
+an error.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pilotfish.engine.base import Completion
+from pilotfish.engine.bill import CountTokens, used
 from pilotfish.engine.retry import retry_after_s
 from pilotfish.team import Messages, Usage
-
-CountTokens = Callable[[str], int]
 
 _WORDS_SHOWN = 400
 _RETRIED = frozenset({408, 409, 425, 429})
@@ -34,6 +34,13 @@ _FINAL_CODES = frozenset(
         "permission_error",
     }
 )
+# Codes of an error about the words of one call. It says nothing about the next one, so it must not stop a run.
+_FILTER_CODES = frozenset(
+    {"content_filter", "content_policy_violation", "data_inspection_failed", "datainspectionfailed"}
+)
+# Finish reasons of a server that gave up: what text there is, is not what the model had to say.
+_BROKEN_OFF = frozenset({"abort", "error", "insufficient_system_resource"})
+_STATUS = re.compile(r"[1-5][0-9][0-9]")
 _CONTEXT = re.compile(r"context (length|size|window)|maximum context", re.IGNORECASE)
 _OVERFLOW = re.compile(
     r"exceed|maximum|too (long|large|many)|longer than|larger than|greater than|overflow", re.IGNORECASE
@@ -53,6 +60,8 @@ class Fault:
     """What the server asked to wait."""
     status: int = 0
     """The HTTP status, or the number inside a 200; 0 where no answer came or a 200 made no sense."""
+    usage: Usage = field(default_factory=Usage)
+    """What is on the bill for it."""
 
     @property
     def overload(self) -> bool:
@@ -73,7 +82,8 @@ def read_response(
         count: tokens of a text, for the same estimate.
     """
     if status != 200:
-        return _refusal(status, headers, raw)
+        filtered = _is_filtered((_object(raw) or {}).get("error"))
+        return _empty(messages, count) if filtered else _refusal(status, headers, raw)
     content_type = headers.get("Content-Type", "application/json")
     if "json" not in content_type.lower():
         return Fault(f"200 with {content_type} in place of JSON: {_plain(raw)}")
@@ -89,14 +99,13 @@ def read_body(
     body: Mapping[str, Any], headers: Mapping[str, str], messages: Messages, count: CountTokens
 ) -> Completion | Fault:
     """What the JSON of a 200 means."""
-    if body.get("error"):
-        return _error_inside(body["error"], headers)
-    return _completion(body, messages, count)
-
-
-def estimate_tokens(text: str) -> int:
-    """Tokens of a text when nobody counts them: a quarter of its characters."""
-    return len(text) // 4 + 1
+    error = body.get("error")
+    if _is_filtered(error):
+        return _empty(messages, count)
+    outcome = _error_inside(error, headers) if error else _completion(body, messages, count)
+    if isinstance(outcome, Fault) and isinstance(body.get("usage"), dict):
+        return replace(outcome, usage=used(body["usage"], [], "", count))
+    return outcome
 
 
 def _completion(body: Mapping[str, Any], messages: Messages, count: CountTokens) -> Completion | Fault:
@@ -108,6 +117,8 @@ def _completion(body: Mapping[str, Any], messages: Messages, count: CountTokens)
         return _error_inside(choice["error"], {})
     finish = choice.get("finish_reason")
     finish_reason = finish if isinstance(finish, str) else "stop"
+    if finish_reason in _BROKEN_OFF:
+        return Fault(f"200 with finish reason {finish_reason}")
     reasoning = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
     text = _text(message.get("content"))
     if text is None:
@@ -117,8 +128,13 @@ def _completion(body: Mapping[str, Any], messages: Messages, count: CountTokens)
         if finish_reason not in ("content_filter", "length") and not reasoning:
             return Fault(f"200 with null content and finish reason {finish_reason}")
         text = ""
-    usage = _usage(body.get("usage"), messages, text + (reasoning or ""), count)
+    usage = used(body.get("usage"), messages, text + (reasoning or ""), count)
     return Completion(text, finish_reason, usage, reasoning=reasoning or None)
+
+
+def _empty(messages: Messages, count: CountTokens) -> Completion:
+    """What a filter left of an answer."""
+    return Completion("", "content_filter", used(None, messages, "", count))
 
 
 def _message(choice: dict[str, Any]) -> dict[str, Any] | None:
@@ -140,26 +156,6 @@ def _text(content: object) -> str | None:
     return content if content.isascii() else content.encode("utf-8", "replace").decode()
 
 
-def _usage(reported: object, messages: Messages, said: str, count: CountTokens) -> Usage:
-    fields = reported if isinstance(reported, dict) else {}
-    prompt = _tokens(fields, "prompt_tokens")
-    completion = _tokens(fields, "completion_tokens")
-    known_prompt = bool(prompt)  # no prompt has 0 tokens: a server that says so does not count
-    known_completion = completion is not None and (known_prompt or completion > 0)
-    return Usage(
-        prompt=prompt if prompt else sum(count(message["content"]) for message in messages),
-        completion=completion if completion is not None and known_completion else count(said),
-        cached=_tokens(fields.get("prompt_tokens_details"), "cached_tokens") or 0,
-        reasoning=_tokens(fields.get("completion_tokens_details"), "reasoning_tokens") or 0,
-        estimated=not (known_prompt and known_completion),
-    )
-
-
-def _tokens(fields: object, name: str) -> int | None:
-    value = fields.get(name) if isinstance(fields, dict) else None
-    return int(value) if isinstance(value, int | float) and 0 <= value < 2**53 else None
-
-
 def _refusal(status: int, headers: Mapping[str, str], raw: bytes) -> Fault:
     if 300 <= status < 400:
         return Fault(f"{status}: moved to {headers.get('Location', 'another place')}; set base_url to it", final=True)
@@ -172,13 +168,22 @@ def _refusal(status: int, headers: Mapping[str, str], raw: bytes) -> Fault:
 def _error_inside(error: object, headers: Mapping[str, str]) -> Fault:
     code = error.get("code") if isinstance(error, dict) else None
     words = _words({"error": error})
-    number = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 500
+    number = int(code) if isinstance(code, int) or (isinstance(code, str) and _STATUS.fullmatch(code)) else 500
     final = (400 <= number < 500 and number not in _RETRIED) or _has_final_code(error) or _overflows(words)
     return Fault(f"200 with an error inside: {words}", final, retry_after_s(headers), number)
 
 
 def _has_final_code(error: object) -> bool:
-    return isinstance(error, dict) and any(str(error.get(name)) in _FINAL_CODES for name in ("code", "type"))
+    return bool(_codes(error) & _FINAL_CODES)
+
+
+def _is_filtered(error: object) -> bool:
+    return bool(_codes(error) & _FILTER_CODES)
+
+
+def _codes(error: object) -> set[str]:
+    """What an error says it is."""
+    return {str(error.get(name)).lower() for name in ("code", "type")} if isinstance(error, dict) else set()
 
 
 def _overflows(words: str) -> bool:

@@ -28,12 +28,11 @@ CREATE TABLE IF NOT EXISTS episodes (
   id TEXT PRIMARY KEY, task TEXT, topology TEXT, scope TEXT, trainee TEXT, reward REAL, record TEXT, finished REAL);
 """
 
-
 MOVE = "PRAGMA wal_checkpoint(PASSIVE)"
 MOVED_AFTER = 256
-"""Rows."""
+"""Rows that are written between one move and the next."""
 LONG_LOG = 8000
-"""Pages of 4 KB."""
+"""Pages of 4 KB after which the log is to start anew."""
 
 Row = tuple[str, tuple[object, ...]]
 """A statement and its values."""

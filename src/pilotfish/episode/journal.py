@@ -23,7 +23,7 @@ from typing import Any
 
 from pilotfish.episode import rows
 from pilotfish.episode.files import JournalError, OwnFile, Row, create, listed, open_to_read, unreadable
-from pilotfish.episode.turn import Episode, Turn
+from pilotfish.episode.turn import Bill, Episode, Turn
 
 SHARED = "answers.db"
 MARKS = ",".join("?" * len(rows.TURN_COLUMNS.split(",")))
@@ -52,7 +52,7 @@ class Journal:
         self._flying: dict[str, _Flight] = {}
         self._due: dict[asyncio.AbstractEventLoop, _Due] = {}
         self._readers: dict[Path, sqlite3.Connection] = {}
-        self._look()
+        self.look()
 
     # -- turns
 
@@ -104,11 +104,17 @@ class Journal:
 
     def turns(self) -> Iterator[Turn]:
         """Every recorded turn, each once, in order of key; for bills and reports."""
-        self._look()
+        self.look()
         for key in sorted({key for (key,) in self._select("SELECT key FROM turns")}):
             turn = self.find(key)
             if turn is not None:
                 yield turn
+
+    def bills(self) -> Iterator[Bill]:
+        """What each turn cost, in every file that has one: where two processes have asked the same, both were paid.
+        Messages and answers are left unread, so that a long record is quickly counted."""
+        self.look()
+        yield from map(rows.bill, self._select(f"SELECT {rows.BILL_COLUMNS} FROM turns"))
 
     # -- episodes
 
@@ -120,14 +126,14 @@ class Journal:
 
     def episode(self, id: str) -> Episode | None:
         """A finished episode with its turns."""
-        self._look()
+        self.look()
         found = self._select("SELECT record, finished FROM episodes WHERE id = ?", (id,))
         newest = max(found, key=lambda row: row[1], default=None)
         return rows.episode(newest[0], self.find) if newest else None
 
     def episodes(self, like: str = "%") -> Iterator[Episode]:
         """Finished episodes whose id matches a SQL LIKE pattern, in order of id."""
-        self._look()
+        self.look()
         ids = sorted({id for (id,) in self._select("SELECT id FROM episodes WHERE id LIKE ?", (like,))})
         for id in ids:
             episode = self.episode(id)
@@ -144,7 +150,7 @@ class Journal:
                 connection.close()
             self._readers, self._own = {}, None
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Open the files that other processes have begun since."""
         with self._lock:
             for path in listed(self.folder):

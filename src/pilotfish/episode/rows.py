@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pilotfish.engine.base import Attempt, Completion
-from pilotfish.episode.turn import Episode, Placed, Turn
+from pilotfish.engine.base import Attempt, Completion, billed
+from pilotfish.episode.turn import Bill, Episode, Placed, Turn
 from pilotfish.team import Sampling, Usage
 from pilotfish.verify.verdict import Verdict
 
@@ -17,6 +17,9 @@ TURN_COLUMNS = (
     "key,scope,member,version,outcome,asker,started,messages,sampling,error,attempts,completion,"
     "prompt_ids,completion_ids,logprobs"
 )
+
+BILL_COLUMNS = "asker,member,json_extract(completion,'$[4]'),attempts"
+"""Of a turn: who asked, and what it used."""
 
 
 def of_turn(turn: Turn) -> tuple[Any, ...]:
@@ -56,6 +59,12 @@ def turn(row: tuple[Any, ...]) -> Turn:
         error=json.loads(error),
         attempts=tuple(_attempt(*attempt) for attempt in json.loads(attempts)),
     )
+
+
+def bill(row: tuple[Any, ...]) -> Bill:
+    asker, member, used, attempts = row
+    tries = () if attempts == "[]" else tuple(_attempt(*attempt) for attempt in json.loads(attempts))
+    return Bill(asker, member, billed(tries, Usage(*json.loads(used)) if used else None))
 
 
 def _of_attempt(attempt: Attempt) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pilotfish.engine.base import Attempt, Completion, billed
 from pilotfish.team import Messages, Sampling, Usage
@@ -60,6 +60,16 @@ class Turn:
     def seconds(self) -> float:
         """Seconds of the answering call, without the failed tries."""
         return self.completion.seconds if self.completion else 0.0
+
+
+class Bill(NamedTuple):
+    """What a turn cost, without its words."""
+
+    asker: str
+    """The episode that asked it; empty where an earlier run had the answer."""
+    member: str
+    usage: Usage
+    """As `Turn.billed`."""
 
 
 @dataclass(frozen=True, slots=True)
