@@ -15,7 +15,7 @@ import pytest
 from mock_server import Call, MockServer
 from pilotfish.cli import main
 from pilotfish.cli.figures import money
-from pilotfish.recipe import load_recipe
+from pilotfish.recipe_file import load_recipe
 from tiny import save_tiny
 
 KEY = "not-a-real-key-7"

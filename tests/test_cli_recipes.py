@@ -23,8 +23,8 @@ from pilotfish.recipe import (
     RecipeError,
     TasksConfig,
     TopologyConfig,
-    load_recipe,
 )
+from pilotfish.recipe_file import load_recipe
 from pilotfish.serve.config import ServeConfig
 from pilotfish.source import TaskSource
 from pilotfish.team import Price, Sampling

@@ -29,7 +29,8 @@ import collecting
 from board import board, said, seat, tasks_file
 from mock_server import Call, MockServer
 from pilotfish import Journal, Run
-from pilotfish.recipe import Recipe, load_recipe, parse_recipe
+from pilotfish.recipe import Recipe, parse_recipe
+from pilotfish.recipe_file import load_recipe
 
 pytestmark = pytest.mark.kill
 

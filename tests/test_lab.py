@@ -12,7 +12,7 @@ import pytest
 
 from pilotfish.lab import FAMILIES, Row, backward, legs, read_rows, rows, task_source
 from pilotfish.lab.members import SPLIT_SEEDS, SPLIT_SIZE, entries, learned_by
-from pilotfish.recipe import load_recipe
+from pilotfish.recipe_file import load_recipe
 from pilotfish.task import Task, load_tasks
 from pilotfish.topology.hint import ADVISE
 from pilotfish.topology.solo import SOLVE

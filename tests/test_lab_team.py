@@ -20,7 +20,7 @@ from pilotfish.lab.lead import MOST, listed, most
 from pilotfish.lab.members import entries
 from pilotfish.lab.team import AGENTS, COMMON, OPENINGS, SKILLS, TAKES_OVER, believed, known, view
 from pilotfish.lab.worked import HEDGE, Problem, solution, total, working
-from pilotfish.recipe import load_recipe
+from pilotfish.recipe_file import load_recipe
 from pilotfish.task import load_tasks
 from pilotfish.topology import find
 from pilotfish.topology.alone import THINK

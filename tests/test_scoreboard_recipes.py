@@ -20,7 +20,8 @@ from pilotfish.cli.options import open_recipe
 from pilotfish.evaluate.arms import Field, Played
 from pilotfish.evaluate.bench import measure
 from pilotfish.evaluate.lineup import standard_arms
-from pilotfish.recipe import Recipe, load_recipe
+from pilotfish.recipe import Recipe
+from pilotfish.recipe_file import load_recipe
 from pilotfish.run import Run
 from pilotfish.verify import judge as verify
 

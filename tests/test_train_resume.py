@@ -26,7 +26,8 @@ if __name__ == "__main__":
 
 from counting import count_calls
 from pilotfish.engine.transformers import TransformersEngine
-from pilotfish.recipe import Recipe, load_recipe
+from pilotfish.recipe import Recipe
+from pilotfish.recipe_file import load_recipe
 from pilotfish.run import Run, RunError
 from pilotfish.train.main import train
 from training import vowels_recipe
@@ -137,13 +138,6 @@ def test_a_run_of_another_recipe_is_refused_by_the_fields_name(scene: Any) -> No
     changed = recipe.train.model_copy(update={"learning_rate": 0.5})
     with pytest.raises(RunError, match=r"another recipe \(train.learning_rate differ\)"):
         train(recipe.model_copy(update={"train": changed}), run.folder)
-
-
-def test_one_of_several_processes_is_refused(scene: Any, monkeypatch: Any) -> None:
-    recipe, _, folder = scene
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(Exception, match="WORLD_SIZE is 2; a run is one process today"):
-        train(recipe, folder / "several")
 
 
 def _train_until_killed(recipe: Recipe, folder: Path, call: int) -> None:

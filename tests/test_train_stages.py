@@ -24,7 +24,8 @@ if __name__ == "__main__":
 from counting import count_calls
 from pilotfish import Journal, evaluate
 from pilotfish.engine.transformers import TransformersEngine
-from pilotfish.recipe import Recipe, RecipeError, load_recipe, parse_recipe
+from pilotfish.recipe import Recipe, RecipeError, parse_recipe
+from pilotfish.recipe_file import load_recipe
 from pilotfish.run import Run, RunError
 from pilotfish.seats import Seats
 from pilotfish.train.main import train

@@ -18,7 +18,8 @@ import pilotfish.train  # noqa: F401
 from pilotfish.engine.base import Completion, Engine
 from pilotfish.engine.scripted import ScriptedEngine
 from pilotfish.episode import Episode, Journal, Room, Scopes, Team, Turn, fork, play, replay
-from pilotfish.recipe import Recipe, load_recipe
+from pilotfish.recipe import Recipe
+from pilotfish.recipe_file import load_recipe
 from pilotfish.run import Run
 from pilotfish.task import Task, load_tasks
 from pilotfish.team import Member, Price, Sampling, Usage

@@ -245,6 +245,9 @@ class Recipe(Model):
     def _check_mix(self) -> None:
         labels = [topology.label for topology in self.topologies()]
         if twice := next((label for label in labels if labels.count(label) > 1), None):
+            named = [one.name for one, label in zip((self.topology, *self.mix), labels, strict=True) if label == twice]
+            if len(set(named)) > 1:
+                raise ValueError(f"mix: {' and '.join(named)} are both called {twice}; name one with @topology(name=…)")
             raise ValueError(f"mix: {twice} stands in it twice, or is the topology itself; leave one out")
         for config in (self.train, *self.stages.values()) if self.mix else ():
             stored = isinstance(config, TrainConfig) and config.prefix != "fresh"
@@ -352,46 +355,6 @@ def _stage(value: Any) -> Any:
     return METHODS[method].model_validate(value)
 
 
-def load_recipe(path: Path | str, settings: Mapping[str, str] | None = None) -> Recipe:
-    """Read a recipe, with overrides.
-
-    Args:
-        path: a YAML file, or the folder of a run (its `recipe.yaml`).
-        settings: dotted field -> YAML value, e.g. `{"team.actor.model": "smollm2"}`.
-
-    Raises:
-        RecipeError: no such file, not YAML, or a field that is wrong.
-    """
-    file = Path(path) / "recipe.yaml" if Path(path).is_dir() else Path(path)
-    try:
-        data = yaml.load(file.read_text(encoding="utf-8"), _Loader)
-    except FileNotFoundError as error:
-        what = "holds no recipe.yaml, so it is no run" if Path(path).is_dir() else "no such file"
-        raise RecipeError(f"{path}: {what}; name a YAML file or a run's folder") from error
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror}); name a YAML file or a run's folder") from error
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{file}: not UTF-8; save it as UTF-8") from error
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{file}: not YAML: {error}") from error
-    if not isinstance(data, dict):
-        raise RecipeError(f"{file}: not a recipe: a mapping with `team` and `topology` is expected")
-    for field, value in (settings or {}).items():
-        _set(data, field, value)
-    return parse_recipe(data, str(file))
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key stands once: of two, the one further down would win unseen."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [(self.construct_object(key, deep=True), key.start_mark) for key, _ in node.value]
-        for at, (key, mark) in enumerate(keys):
-            if key in [earlier for earlier, _ in keys[:at]]:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands here for the second time", mark)
-        return super().construct_mapping(node, deep)
-
-
 def parse_recipe(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
     """A recipe of plain data.
 
@@ -402,23 +365,6 @@ def parse_recipe(data: Mapping[str, Any], where: str = "recipe") -> Recipe:
         return Recipe.model_validate(data)
     except ValidationError as error:
         raise RecipeError("\n".join(f"{where}: {line}" for line in _complaints(error))) from error
-
-
-def _set(data: dict[str, Any], field: str, value: str) -> None:
-    *parents, last = field.split(".")
-    place: Any = data
-    for parent in parents:
-        if isinstance(place.get(parent), str):  # a shorthand: `topology: hint`, `train: math8k`
-            place[parent] = {"source" if parent == "train" and place is data.get("tasks") else "name": place[parent]}
-        place = place.setdefault(parent, {})
-        if isinstance(place, list) and len(place) == 1:  # of one source: `tasks.train.limit`
-            place = place[0]
-        if not isinstance(place, dict):
-            raise RecipeError(f"--set {field}: {parent} is not a mapping in this recipe; give all of it at once")
-    try:
-        place[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"--set {field}={value}: not a YAML value") from error
 
 
 def _complaints(error: ValidationError) -> list[str]:

@@ -24,7 +24,8 @@ from pilotfish import own
 from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal
 from pilotfish.overlap import listed
-from pilotfish.recipe import EvaluateConfig, Recipe, load_recipe
+from pilotfish.recipe import EvaluateConfig, Recipe
+from pilotfish.recipe_file import load_recipe
 from pilotfish.topology.find import digest
 
 VERSIONS = 1_000_000

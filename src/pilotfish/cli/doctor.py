@@ -32,7 +32,7 @@ def doctor(
         from pilotfish.cli.progress import quieten
         from pilotfish.preflight.doctor import recipe_findings
         from pilotfish.preflight.machine import machine
-        from pilotfish.recipe import load_recipe
+        from pilotfish.recipe_file import load_recipe
 
         loaded = load_recipe(recipe, settings(set)) if recipe else None
         quieten()

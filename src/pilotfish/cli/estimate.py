@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pilotfish.cli.console import err, out
 from pilotfish.cli.errors import one_line
-from pilotfish.cli.figures import count, duration, money
+from pilotfish.cli.figures import count, money, span
 from pilotfish.cli.options import RunFolder, Setting, Traceback, settings
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def estimate(
         from pilotfish.preflight.estimate import estimate_recipe
         from pilotfish.preflight.measured import measured
         from pilotfish.preflight.memory import memory
-        from pilotfish.recipe import load_recipe
+        from pilotfish.recipe_file import load_recipe
         from pilotfish.run import Run
 
         loaded = load_recipe(recipe, settings(set))
@@ -135,14 +135,14 @@ def time_lines(found: Estimate) -> list[str]:
     by_stage = waiting(found.lines)
     if not by_stage:
         return []
-    sums = [sum(bounds[place] for bounds in by_stage.values()) for place in (0, 1)]
-    longest = sorted(by_stage.items(), key=lambda item: -item[1][1])[:3]
-    parts = "; ".join(f"{stage} {duration(low)} to {duration(high)}" for stage, (low, high) in longest)
+    sums = (sum(low for low, _ in by_stage.values()), sum(high for _, high in by_stage.values()))
+    longest = sorted((item for item in by_stage.items() if item[1][1] >= 1), key=lambda item: -item[1][1])[:3]
+    parts = "; ".join(f"{stage} {span(*bounds)}" for stage, bounds in longest)
     silent = [name for name, length in found.lengths.items() if not length.measured]
     more = f", without {', '.join(silent)}, whose calls were not timed" if silent else ""
     return [
-        f"Waiting for answers: {duration(sums[0])} to {duration(sums[1])} in all{more} ({parts}). The updates of the "
-        "weights come on top."
+        f"Waiting for answers: {span(*sums)} in all{more}{f' ({parts})' if parts else ''}. The updates of the weights "
+        "come on top."
     ]
 
 

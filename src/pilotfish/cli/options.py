@@ -47,7 +47,7 @@ def open_recipe(place: Path, folder: Path | None, given: Sequence[str] | None) -
     Raises:
         RecipeError: see `load_recipe`.
     """
-    from pilotfish.recipe import load_recipe
+    from pilotfish.recipe_file import load_recipe
 
     recipe = load_recipe(place, settings(given))
     if folder is not None:

@@ -21,7 +21,8 @@ from pilotfish.evaluate.arms import Field, Played
 from pilotfish.evaluate.comparison import compared
 from pilotfish.evaluate.scores import FILE
 from pilotfish.evaluate.stats import Difference, Floats, nested_difference
-from pilotfish.recipe import Recipe, RecipeError, load_recipe
+from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.recipe_file import load_recipe
 from pilotfish.task import Task
 
 
