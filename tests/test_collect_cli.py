@@ -17,6 +17,7 @@ from pilotfish import Run, collect, train
 from pilotfish.cli import main, progress
 from pilotfish.cli.progress import Training
 from pilotfish.collect.store import Store
+from pilotfish.engine.meter import Meter
 from pilotfish.recipe import Recipe
 from tiny import save_tiny
 
@@ -132,7 +133,9 @@ def shown(monkeypatch: pytest.MonkeyPatch, news: list[tuple[float, int, int]], t
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     written = io.StringIO()
-    with Training(Console(file=written, force_terminal=terminal, width=80, markup=False), "loading") as training:
+    with Training(
+        Console(file=written, force_terminal=terminal, width=80, markup=False), "loading", Meter()
+    ) as training:
         for now[0], done, answers in news:
             training.told("collect", done, {"of": 100, "answers": answers, "absent": 2})
             training.bars.refresh()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
+from yarl import URL
 
 from jumping import JumpingClock
 from mock_server import Failure, MockServer
+from pilotfish.engine import wire
 from pilotfish.engine.base import CallFailed, Completion, Refused
-from pilotfish.engine.endpoints import FIRST_REST_S, LEFT_OUT_AFTER, LONGEST_REST_S
+from pilotfish.engine.endpoints import FIRST_REST_S, LEFT_OUT_AFTER, LONGEST_REST_S, Endpoint
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.team import Sampling
 
@@ -147,6 +150,14 @@ def test_while_one_server_asks_for_patience_the_other_one_answers() -> None:
         run([one.base_url, other.base_url], lambda engine: one_by_one(engine, 20), clock=clock)
         assert (one.calls, other.answered) == (1, 20)
     assert clock.time == 0.0
+
+
+def test_a_long_pause_is_told_once_for_all_calls_that_met_it(caplog: pytest.LogCaptureFixture) -> None:
+    endpoint = Endpoint(URL("http://127.0.0.1:8000/v1"), 8)
+    for seconds in (20.0, 600.0, 601.0):
+        endpoint.failed(wire.Fault("slow down", retry_after_s=seconds, status=429), 0, now=1000.0 * (seconds > 20))
+    (said,) = caplog.messages
+    assert re.fullmatch(r"127\.0\.0\.1:8000 asked for patience: nobody calls it for 6\d\d s", said)
 
 
 def test_an_error_of_the_set_up_names_its_server() -> None:

@@ -121,6 +121,11 @@ PASSING = [
         body='{"choices": [{"message": {"content": "x"}, "error": {"message": "died"}, "finish_reason": "error"}]}'
     ),
     Failure(body='{"error": {"message": "slow down", "code": "429", "type": "insufficient_quota"}}'),
+    Failure(body='{"error": {"message": "odd", "code": "' + "9" * 5000 + '"}}'),
+    *(
+        Failure(body=json.dumps({"choices": [{"message": {"content": "so the ans"}, "finish_reason": reason}]}))
+        for reason in ("error", "abort", "insufficient_system_resource")
+    ),
 ]
 
 
@@ -347,7 +352,7 @@ def test_an_engine_used_in_another_threads_loop_is_closed_from_this_one(caplog: 
     assert "Unclosed" not in caplog.text
 
 
-def test_calls_in_flight_and_in_line_fail_when_the_engine_is_closed() -> None:
+def test_calls_in_flight_and_in_line_are_no_outages_when_the_engine_is_closed() -> None:
     async def close_early(engine: OpenAIEngine) -> list[Completion | BaseException]:
         calls = [asyncio.create_task(engine.complete(ask(str(i)), GREEDY, i)) for i in range(3)]
         await until(lambda: server.in_flight == 1)
@@ -356,8 +361,9 @@ def test_calls_in_flight_and_in_line_fail_when_the_engine_is_closed() -> None:
 
     with MockServer(fault=always("hang")) as server:
         outcomes = run(server.base_url, close_early, concurrency=1)
-    assert [type(outcome) for outcome in outcomes] == [CallFailed] * 3
-    assert [len(outcome.attempts) for outcome in outcomes if isinstance(outcome, CallFailed)] == [1, 1, 1]
+        assert server.calls == 1
+    assert [type(outcome) for outcome in outcomes] == [Refused] * 3
+    assert {"the engine was closed before this call was answered" in str(outcome) for outcome in outcomes} == {True}
 
 
 def test_the_environments_proxy_is_used_but_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

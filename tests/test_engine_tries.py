@@ -12,7 +12,7 @@ from mock_server import Call, Fault, MockServer
 from pilotfish.engine.base import CallFailed, Completion, Refused
 from pilotfish.engine.limits import Clock
 from pilotfish.engine.openai import OpenAIEngine
-from pilotfish.team import Messages, Sampling
+from pilotfish.team import Messages, Sampling, Usage
 
 T = TypeVar("T")
 GREEDY = Sampling(temperature=0.0, max_tokens=64)
@@ -64,6 +64,14 @@ def test_a_straggler_gets_a_second_try_and_the_first_answer_wins() -> None:
         assert server.requests[0].body == server.requests[1].body
     assert (said.text, [attempt.error for attempt in said.attempts]) == ("4", [BESIDE])
     assert said.attempts[0].seconds >= 0.02 > said.seconds
+
+
+def test_the_try_that_lost_is_on_the_bill_as_if_it_had_used_what_the_answer_did() -> None:
+    with MockServer(reply="one two three", fault=first("hang")) as server:
+        said = complete([server.base_url])
+    assert said.usage == Usage(prompt=3, completion=3)
+    assert said.attempts[0].usage == Usage(prompt=3, completion=3, estimated=True)
+    assert said.billed == Usage(prompt=6, completion=6, estimated=True)
 
 
 def test_the_second_try_goes_to_another_server() -> None:

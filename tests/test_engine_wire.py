@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pilotfish.engine.base import Completion
-from pilotfish.engine.wire import CountTokens, estimate_tokens, read_response
+from pilotfish.engine.bill import CountTokens, estimate_tokens
+from pilotfish.engine.wire import read_response
 from pilotfish.team import Usage
 
 
@@ -32,6 +33,28 @@ def test_usage_comes_from_the_server_with_its_details() -> None:
     assert read(body({"content": "4"}, usage=usage)).usage == Usage(100, 50, cached=64, reasoning=30, estimated=False)
     without_details = {**usage, "prompt_tokens_details": None, "completion_tokens_details": {}}
     assert read(body({"content": "4"}, usage=without_details)).usage == Usage(100, 50)
+
+
+def test_thinking_that_is_counted_in_the_sum_only_is_on_the_bill() -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 115}
+    assert read(body({"content": "4"}, usage=usage)).usage == Usage(10, 105, reasoning=100)
+    detailed = {**usage, "completion_tokens_details": {"reasoning_tokens": 100}}
+    assert read(body({"content": "4"}, usage=detailed)).usage == Usage(10, 105, reasoning=100)
+    nothing_hidden = {"prompt_tokens": 10, "completion_tokens": 105, "total_tokens": 115}
+    assert read(body({"content": "4"}, usage=nothing_hidden)).usage == Usage(10, 105)
+
+
+def test_no_part_is_more_than_the_whole() -> None:
+    """Else a price would be negative."""
+    cached, thought = {"cached_tokens": 999}, {"reasoning_tokens": 999}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": cached}
+    assert read(body({"content": "4"}, usage=usage)).usage == Usage(10, 5, cached=10)
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "completion_tokens_details": thought}
+    assert read(body({"content": "4"}, usage=usage)).usage == Usage(10, 5, reasoning=5)
+
+
+def test_a_chinese_text_is_not_estimated_as_an_english_one() -> None:
+    assert (estimate_tokens("two and two"), estimate_tokens("二加二等于四。")) == (3, 6)
 
 
 @pytest.mark.parametrize(

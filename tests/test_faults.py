@@ -96,14 +96,16 @@ def check_episodes_are_those_of_a_calm_day(tasks: int, servers: int, seed: int) 
         calls = server.answered
     with stormy(servers, share=0.3, seed=seed) as (behind, proxies), journal() as record:
         episodes = played([proxy.base_url for proxy in proxies], tasks, record)
-        attempts = sum(len(turn.attempts) for turn in record.turns())
+        attempts = [attempt for turn in record.turns() for attempt in turn.attempts]
+        late = sum("no answer within" in attempt.error for attempt in attempts)
+        late -= sum(proxy.faulted["hang"] for proxy in proxies)
         faults = sum(sum(proxy.faulted.values()) for proxy in proxies)
         answered = sum(server.answered for server in behind)
     assert told(episodes) == told(calm)
     assert {one.verdict.reward for one in calm} == {0.0, 1.0}
-    assert answered == calls
+    assert calls <= answered <= calls + late  # none, unless this machine has too much to do
     assert faults > calls / 4
-    assert attempts >= faults  # each fault is on the bill; who met a door that was shut counts too
+    assert len(attempts) >= faults  # each fault is on the bill; who met a door that was shut counts too
 
 
 def test_with_30_percent_of_calls_failing_episodes_at_temperature_0_are_the_same() -> None:
@@ -159,6 +161,23 @@ def test_what_no_retry_mends_stops_at_once_in_the_servers_own_words(status: int,
         assert list(record.episodes()) == []
         assert server.calls <= 5  # one for each member that was asked at the same time
     assert f"{status}: {words}" in str(refused.value)
+
+
+def test_a_key_that_is_withdrawn_in_the_middle_costs_the_calls_in_flight_and_no_words() -> None:
+    with MockServer(reply=speak) as server, journal() as record:
+        calm = played([server.base_url], 12, record)
+        calls = server.calls
+    withdrawn = Failure(401, '{"error": {"message": "this key was rotated"}}')
+    with MockServer(reply=speak, latency=0.005) as server, journal() as record:
+        server.fault = lambda call: withdrawn if call.number > calls // 2 else None
+        with pytest.raises(Refused, match="401: this key was rotated"):
+            played([server.base_url], 12, record)
+        assert {turn.outcome for turn in record.turns()} == {"answered"}
+        assert None not in {one.verdict.reward for one in record.episodes()}
+        kept, server.fault = server.answered, None
+        assert told(played([server.base_url], 12, record)) == told(calm)
+        assert calls // 3 < kept
+        assert server.answered <= calls + 5 * 8  # so many are in flight
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])

@@ -26,9 +26,9 @@ from stage import journal, judge, run, stage
 def a_turn(key: str = "k", text: str = "four", *, started: float = 1.0, outcome: str = "answered", **more) -> Turn:
     done = Completion(text, "stop", Usage(3, 1)) if outcome == "answered" else None
     messages = [{"role": "user", "content": "2 + 2?"}]
-    whole = {"messages": messages, "asker": "e", **more}
+    whole = {"messages": messages, "asker": "e", "scope": "s", **more}
     return Turn(
-        key=key, scope="s", member="actor", version=0, sampling=Sampling(), outcome=outcome, completion=done,
+        key=key, member="actor", version=0, sampling=Sampling(), outcome=outcome, completion=done,
         started=started, **whole,
     )  # fmt: skip
 
@@ -328,14 +328,16 @@ def test_lone_surrogates_and_nul_bytes_survive(question: str, said: str, error: 
     assert episode.answer == said
 
 
-def test_token_ids_and_log_probabilities_come_back_exactly(tmp_path: Path) -> None:
+def test_token_ids_log_probabilities_and_tries_come_back_exactly(tmp_path: Path) -> None:
+    tries = (Attempt(0.1, "cut off", Usage(7, 2, estimated=True)), Attempt(0.2, "refused"))
     done = Completion(
         "4", "length", Usage(3, 2, 1, 1, True), 0.25, "thought", (1, 2**40), (7,), (-0.1 - 1e-17,), ()
     )  # fmt: skip
     turn = a_turn()
-    turn = Turn(**{**{name: getattr(turn, name) for name in turn.__slots__}, "completion": done})
+    turn = Turn(**{**{name: getattr(turn, name) for name in turn.__slots__}, "completion": done, "attempts": tries})
     Journal(tmp_path).record(turn)
     assert Journal(tmp_path).find("k") == turn
+    assert turn.billed == Usage(10, 4, 1, 1, True)
 
 
 def test_importing_episodes_and_topologies_does_not_import_torch() -> None:

@@ -12,7 +12,7 @@ import pytest
 from board import board, said, seat, tasks_file
 from collecting import answer
 from collecting import recipe as leader_recipe
-from mock_server import Call, MockServer
+from mock_server import Call, Failure, MockServer
 from pilotfish import Run, Sampling, ScriptedEngine, collect, train
 from pilotfish.cli import main
 from pilotfish.engine.meter import MaxCostReached, Meter, Metered
@@ -76,6 +76,28 @@ def test_an_evaluation_stops_within_the_calls_in_flight_and_goes_on(
     journal = Run(tmp_path / "run").journal(writable=False)
     assert len(list(journal.turns())) == server.calls, "what was answered was not asked again"
     journal.close()
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_what_tries_without_an_answer_used_counts_and_is_on_the_bill(
+    retries: int, server: MockServer, tmp_path: Path
+) -> None:
+    used = {"prompt_tokens": 1000, "completion_tokens": 1000}
+    no_answer = Failure(body=json.dumps({"choices": [{"message": {"content": None}}], "usage": used}))
+    server.fault = lambda call: no_answer if call.number == 1 else None
+    data = board(tmp_path, server.base_url, against=[])
+    data["team"]["actor"] |= {"retries": retries, "concurrency": 1}
+    recipe = parse_recipe({**data, "max_cost": 1})
+    play(recipe, tmp_path / "run")
+    paid = money(server) + 3000 / 1e6
+    assert recorded(tmp_path / "run", recipe) == pytest.approx(paid)
+    asked = json.loads((tmp_path / "run" / "results.json").read_text())["asked"]
+    assert sum(members["actor"]["cost"] for members in asked.values()) == pytest.approx(paid)
+
+    server.fault = lambda call: no_answer
+    with pytest.raises(MaxCostReached):
+        play(parse_recipe({**data, "max_cost": 0.01}), tmp_path / "capped")
+    assert server.calls - server.answered == 1 + 4  # 0.003 a try, and the last call is in flight
 
 
 def test_what_an_earlier_run_had_answered_costs_nothing(server: MockServer, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.engine.meter import Meter
-from pilotfish.episode import Journal, Turn
+from pilotfish.episode import Journal
 from pilotfish.recipe import Recipe
 
 
@@ -18,15 +18,15 @@ def spent(recipe: Recipe, journal: Journal) -> float:
     """Money that a run has spent: all that it has asked, and not what an earlier run had answered for it."""
     prices = {name: {seat: member.price for seat, member in team.team.items()} for name, team in recipe.teams().items()}
     total = 0.0
-    for turn in journal.turns():
-        if turn.asker and turn.member in recipe.team:
-            total += turn.billed.cost(prices[_model(turn, recipe)][turn.member])
+    for bill in journal.bills():
+        if bill.asker and bill.member in recipe.team:
+            total += bill.usage.cost(prices[_model(bill.asker, recipe)][bill.member])
     return total
 
 
-def _model(turn: Turn, recipe: Recipe) -> str:
-    """For which of the recipe's teams a turn was asked: the name of its arm begins with the team's."""
-    return next((name for name in recipe.evaluate.models if f"|{arm_name(name, '')}" in turn.asker), "")
+def _model(asker: str, recipe: Recipe) -> str:
+    """For which of the recipe's teams an episode was played: the name of its arm begins with the team's."""
+    return next((name for name in recipe.evaluate.models if f"|{arm_name(name, '')}" in asker), "")
 
 
 def arm_name(model: str, arm: str) -> str:

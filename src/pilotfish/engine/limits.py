@@ -25,14 +25,14 @@ class Clock:
 
 
 class Bucket:
-    """So many a minute, evenly: what one second brings may go at once, and at least one.
+    """So many a minute, evenly: what some seconds bring may go at once, and at least one.
 
     An amount above that goes when the bucket is full and leaves a debt, so the minute's sum holds for any amount.
     """
 
-    def __init__(self, per_minute: float) -> None:
+    def __init__(self, per_minute: float, seconds: float = 1.0) -> None:
         self._rate = per_minute / 60
-        self._most = max(1.0, self._rate)
+        self._most = max(1.0, self._rate * seconds)
         self._level = self._most
         self._at = 0.0
 

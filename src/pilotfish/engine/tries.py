@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pilotfish.engine.base import Attempt, CallFailed, Completion, Refused
+from pilotfish.engine.base import Attempt, CallFailed, Completion, Refused, TooLong
 from pilotfish.engine.endpoints import Endpoint, Endpoints
 from pilotfish.engine.limits import Clock
 from pilotfish.engine.retry import wait_before
@@ -100,7 +100,7 @@ async def retried(
         if isinstance(outcome, Completion):
             return replace(outcome, seconds=last.seconds, attempts=tuple(attempts))
         if outcome.final:
-            raise Refused(f"{model} at {avoid}: {outcome.why}")
+            raise (TooLong if outcome.too_long else Refused)(f"{model} at {avoid}: {outcome.why}")
         attempts.append(last.attempt)
         failed += 1
         if failed > retries or told():

@@ -64,6 +64,11 @@ class Fault:
     """What is on the bill for it."""
 
     @property
+    def too_long(self) -> bool:
+        """Prompt and answer do not fit the model's context."""
+        return self.final and _overflows(self.why)
+
+    @property
     def overload(self) -> bool:
         """The server has too much to do."""
         return self.status in _OVERLOAD
