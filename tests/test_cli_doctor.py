@@ -132,7 +132,7 @@ def test_a_server_that_will_not_serve_is_found(
         ("train", {"tasks_per_step": 12}, "train.tasks_per_step", "8 tasks, and train.tasks_per_step is 12"),
         ("tasks", {"train": "nowhere.jsonl"}, "training: nowhere", "no such file"),
         ("evaluate", {"benchmarks": ["nowhere.jsonl"]}, "nowhere", "no such file"),
-        ("topology", {"name": "solo"}, "topology", "does not come to decision 0 of collaborator"),
+        ("topology", {"name": "solo"}, "topology", "solo asks collaborator for 0 decisions"),
         ("topology", {"name": "hint", "options": {"actor": "nobody"}}, "topology", "no member 'nobody'"),
     ],
 )
@@ -311,20 +311,20 @@ def test_shaped_answers_that_no_stage_collects_fail(staged: dict[str, Any]) -> N
     assert alone["topology"].what == "leader: the calls of a group of 4 are 4 of leader"
 
 
-@pytest.mark.parametrize(
-    ("stage", "change", "name", "words"),
-    [
-        ("mlpo", {"decision": 3, "horizon": "episode"}, "stage mlpo", "does not come to decision 3 of leader"),
-        ("mlpo", {"tasks_per_step": 40}, "stages.mlpo.tasks_per_step", "32 groups, and stages.mlpo.tasks_per_step is"),
-    ],
-)
-def test_a_stage_that_would_stop_is_named(
-    stage: str, change: dict[str, Any], name: str, words: str, staged: dict[str, Any]
-) -> None:
-    staged["stages"][stage].update(change)
-    finding = found(staged)[name]
+def test_a_stage_that_would_stop_is_named(staged: dict[str, Any]) -> None:
+    staged["stages"]["mlpo"]["tasks_per_step"] = 40
+    finding = found(staged)["stages.mlpo.tasks_per_step"]
     assert finding.status == "fail"
-    assert words in finding.what
+    assert "32 groups, and stages.mlpo.tasks_per_step is" in finding.what
+
+
+def test_a_decision_that_a_stage_does_not_come_to_is_a_warning(staged: dict[str, Any]) -> None:
+    staged["stages"]["mlpo"].update({"decision": 3, "horizon": "episode"})
+    findings = found(staged)
+    assert findings["stage mlpo"].status == "ok"
+    assert findings["mlpo: decisions"].status == "warn"
+    assert "train.decision 3: where everyone says filler, leader" in findings["mlpo: decisions"].what
+    assert findings["mlpo: decisions"].way_out == "correct it, unless words lead to more"
 
 
 def test_a_trainee_that_is_asked_first_leaves_nothing_to_collect(staged: dict[str, Any]) -> None:

@@ -176,3 +176,46 @@ def test_what_the_flags_say_stands_in_the_recipe(server: MockServer, tmp_path: P
     assert recipe.max_cost is not None
     assert len(train) == 48
     assert set(train[0]) == {"id", "question", "answer"}
+
+
+def judged(body: dict[str, Any]) -> str:
+    """The actor is right on even questions; the referee holds an answer against the row's, the lenient one does not."""
+    asked = str(body["messages"][-1]["content"])
+    if mark := re.search(r"^Score (\w{6}): N$", asked, re.MULTILINE):
+        reasons = re.findall(rf"^{mark[1]}\| (Because .*)", asked, re.MULTILINE)
+        alike = len(reasons) == 2 and len(set(reasons)) == 1
+        return f"Read.\nScore {mark[1]}: {4 if alike or body['model'] == 'lenient' else 0}"
+    number = int(re.findall(r"Why (\d+)", asked)[0])
+    return reason(number) if number % 2 == 0 else "Who knows."
+
+
+def reason(number: int) -> str:
+    return f"Because {number} is so, which follows from all that has been said before it."
+
+
+@pytest.mark.parametrize(("judge", "warned"), [("referee", False), ("lenient", True)])
+def test_long_answers_get_a_judge_that_is_tried_first(
+    judge: str, warned: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = ({"question": f"Why {n}?", "answer": reason(n)} for n in range(40))
+    Path("whys.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+    with MockServer(reply=judged) as server:
+        arguments = ["init", "whys.jsonl", "--actor", "small", "--base-url", server.base_url, "--judge", judge]
+        assert main([*arguments, "--samples", "4"]) == 0
+    out = capfd.readouterr().out
+    given = "1 1 1 1" if warned else "0 0 0 0"
+    assert f"judge      gives the rows' own answers 1 1 1 1, answers to other rows {given}" in out
+    assert ("warning    the judge hardly tells right answers from wrong ones" in out) == warned
+    recipe = load_recipe("whys.yaml")
+    assert recipe.team["judge"].model == judge
+    assert "rubric:" in Path("whys.yaml").read_text()
+
+
+def test_a_key_that_is_not_there_is_told_before_the_rows_are_read(
+    server: MockServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OWN_KEY")
+    assert main(arguments(server)) == 2
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "actor: no key in $OWN_KEY; export it, or ask nobody with --samples 0\n")
+    assert main(arguments(server, "--samples", "0")) == 0

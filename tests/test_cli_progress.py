@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from pilotfish.cli import progress
-from pilotfish.cli.figures import duration
+from pilotfish.cli.figures import duration, span
 from pilotfish.cli.progress import Evaluation, Training
 from pilotfish.cli.train import summary
 from pilotfish.engine.meter import Meter
@@ -127,3 +129,14 @@ def test_the_summary_of_a_run_without_a_holdout_or_benchmarks_says_where_the_wei
     run = Run(tmp_path / "run", parse_recipe(bare))
     run.best.mkdir()
     assert summary(run) == [f"weights    {run.best}"]
+
+
+def test_bars_of_libraries_stay_out_of_the_progress() -> None:
+    code = "from pilotfish.cli.progress import quieten; quieten(); from tqdm.auto import tqdm; list(tqdm(range(9)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def test_a_span_that_reads_alike_is_one_figure() -> None:
+    assert span(1.0, 1.04) == "1.0 s"
+    assert span(2.0, 90.0) == "2.0 s to 90 s"

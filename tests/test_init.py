@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pilotfish.start.pairs import LeftOut, Pair, pairs
 from pilotfish.start.proposal import propose
 from pilotfish.start.split import divide
 from pilotfish.task import load_tasks
+from pilotfish.verifier import JudgeConfig
 
 
 def rows(data: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -41,6 +43,19 @@ def asked(*answers: str, times: int = 1, **more: Any) -> list[Pair]:
         ({"prompt": "2 + 2?", "reward_model": {"ground_truth": "4"}}, "prompt", "reward_model.ground_truth"),
         ({"nr": 1, "ticket": "The printer on the second floor does not print", "team": "it"}, "ticket", "team"),
         ({"instruction": "Add.", "output": "4", "label": 4}, "instruction", "label"),
+        (
+            {"Nr.": "1", " Question Text ": "2 + 2?", "Expected Answer": "4", "Author": "me"},
+            " Question Text ",
+            "Expected Answer",
+        ),
+        ({"question": "2 + 2?", "answer_type": "number", "answerKey": "4"}, "question", "answerKey"),
+        ({"编号": "1", "问题": "2 + 2?", "答案": "4"}, "问题", "答案"),
+        (
+            {"messages": [{"role": "user", "content": "2 + 2?"}], "reward_model": {"ground_truth": "4"}},
+            "messages",
+            "reward_model.ground_truth",
+        ),
+        ({"question": "Where?", "answers": {"text": ["Graz"], "answer_start": [3]}}, "question", "answers.text"),
     ],
 )
 def test_columns_are_known_by_name_and_by_length(row: dict[str, Any], question: str, answer: str) -> None:
@@ -62,6 +77,39 @@ def test_what_cannot_be_told_is_asked_for_by_its_flag() -> None:
 @pytest.mark.parametrize("row", [{"choices": ["x", "y"]}, {"A": "x", "B": "y"}, {"option_a": "x", "option_b": "y"}])
 def test_options_stand_in_a_list_or_in_columns_of_their_own(row: dict[str, Any]) -> None:
     assert choose(columns([{"question": "Which?", **row, "answer": "A"}]), {}).choices == tuple(row)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"label": ["A", "B"], "text": ["x", "y"]},
+        {"A": "x", "B": "y"},
+        [{"label": "A", "text": "x"}, {"label": "B", "text": "y"}],
+    ],
+)
+def test_options_may_stand_with_their_letters(choices: Any) -> None:
+    data = [{"question": "Which?", "choices": choices, "answerKey": "B"}]
+    roles = choose(columns(data), {})
+    (pair,) = pairs(rows(data), roles, "mine", LeftOut())
+    assert (roles.answer.name, pair.choices, pair.answer) == ("answerKey", ("x", "y"), "B")
+
+
+def test_what_a_question_is_about_goes_below_it() -> None:
+    data = [
+        {"instruction": "Add.", "input": "2 and 2", "output": 4},
+        {"instruction": "Name one.", "input": "", "output": 1},
+    ]
+    roles = choose(columns(data), {})
+    assert [pair.question for pair in pairs(rows(data), roles, "mine", LeftOut())] == ["Add.\n\n2 and 2", "Name one."]
+    alone = choose(columns(data), {"question": "instruction"})
+    assert [pair.question for pair in pairs(rows(data), alone, "mine", LeftOut())] == ["Add.", "Name one."]
+
+
+def test_a_chat_is_asked_by_its_last_question_and_a_list_of_answers_by_any() -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
+    data = [{"prompt": chat, "answer": ["Graz", "Graz, Austria"]}]
+    (pair,) = pairs(rows(data), choose(columns(data), {}), "mine", LeftOut())
+    assert (pair.question, pair.answer, pair.meta) == ("Where?", "Graz", {"alt_answers": ["Graz, Austria"]})
 
 
 def test_rows_that_teach_nothing_are_counted() -> None:
@@ -93,6 +141,7 @@ def test_rows_that_teach_nothing_are_counted() -> None:
         (asked("urgent", "Urgent", "later", times=5), "exact", "the answers are 2 labels: later, urgent"),
         (asked("Ada Lovelace", "Graz", "the Danube"), "exact", "all 3 answers are a few words"),
         (asked("2024-05-01", "1.2.3", "12:30:00"), "exact", "all 3 answers are a few words"),
+        (asked("光的折射", "牛顿"), "exact", "all 2 answers are a few words"),
     ],
 )
 def test_the_verifier_follows_from_the_answers(known: list[Pair], verifier: str, why: str) -> None:
@@ -150,10 +199,26 @@ def test_worked_solutions_are_read_for_their_final_answer() -> None:
     assert looked(sums(40, r"{steps} so \boxed{{{}}}.")).read_as == r"what is in the last \boxed{}"
 
 
-def test_long_texts_need_a_judge() -> None:
-    data = [{"question": f"Why {n}?", "answer": f"Because of {n}, and " + "so on " * 20} for n in range(40)]
-    with pytest.raises(TaskError, match=r"no rule tells .* half of the answers have 44 words or more.*own-tasks\.md"):
-        looked(data)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("Because of {}, and " + "so on " * 20, 44),
+        ("因为光在不同的介质里，速度不同{}", 9),
+    ],
+)
+def test_long_texts_are_judged_by_a_member(answer: str, words: int) -> None:
+    found = looked([{"question": f"Why {n}?", "answer": answer.format(n)} for n in range(40)])
+    assert found.proposal.verifier == "judge"
+    assert f"half of the answers have {words} words or more" in found.proposal.why
+    made = draft(found)
+    seat, why = members.judge("referee", made.actor)
+    assert (why, seat["price"]) == ("--judge", made.actor["price"])
+    made = replace(made, judge=seat)
+    recipe = parse_recipe(made.data((Path("train.jsonl"), Path("test.jsonl"))))
+    assert recipe.tasks is not None
+    (source,) = recipe.tasks.train
+    assert isinstance(source.verifier, JudgeConfig)
+    assert recipe.team["judge"].model == "referee"
 
 
 def test_a_verifier_that_does_not_take_the_rows_own_answers_is_refused() -> None:
@@ -169,8 +234,13 @@ def test_no_question_stands_in_two_parts_and_many_rows_are_drawn_from() -> None:
     assert not {pair.id for pair in split.train} & {pair.id for pair in split.test}
     small = divide([Pair(str(n), f"q{n}", "1") for n in range(20)])
     assert (small.learned, small.holdout, len(small.test)) == (14, 2, 4)
-    with pytest.raises(TaskError, match="19 rows are left; it takes 20"):
-        divide([Pair(str(n), f"q{n}", "1") for n in range(19)])
+
+
+def test_too_few_rows_and_answers_that_are_all_the_same_are_refused() -> None:
+    with pytest.raises(TaskError, match=r"19 of 21 rows can be used \(2 repeating a question\); it takes 20"):
+        looked([*sums(19), *sums(2)])
+    with pytest.raises(TaskError, match="answer: every answer is '7', so whoever says that is always right"):
+        looked([{"question": f"{n}?", "answer": "7"} for n in range(40)])
 
 
 def draft(found: Look, name: str = "mine", origin: str = "mine.csv") -> Draft:
@@ -205,6 +275,18 @@ def test_a_key_in_place_of_a_variable_is_refused_and_not_repeated() -> None:
     with pytest.raises(RecipeError) as error:
         members.actor("small", base_url="http://me:word@x/v1", max_tokens=8)
     assert "word@" not in str(error.value)
+
+
+def test_an_actor_that_cannot_be_asked_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match=r"\./nowhere: no such folder"):
+        members.actor("./nowhere", max_tokens=8)
+    with pytest.raises(RecipeError, match=r"no model, it holds no config\.json"):
+        members.actor(str(tmp_path), max_tokens=8)
+    with pytest.raises(RecipeError, match="--base-url localhost:8000/v1: no address; it begins with http"):
+        members.actor("small", base_url="localhost:8000/v1", max_tokens=8)
+    monkeypatch.delenv("OWN_KEY", raising=False)
+    with pytest.raises(RecipeError, match=r"no key in \$OWN_KEY; export it"):
+        members.check_key(members.actor("small", base_url="http://x/v1", key_env="OWN_KEY", max_tokens=8))
 
 
 def test_a_model_that_is_none_is_told_how_to_be_one_behind_an_api() -> None:

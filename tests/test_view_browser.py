@@ -17,7 +17,7 @@ import pytest
 from browser import Page, opened
 from pilotfish.run import Run
 from pilotfish.view.export import export
-from viewing import GROUP, recorded, served
+from viewing import GROUP, Recorder, plain, recorded, served
 
 pytestmark = pytest.mark.browser
 
@@ -257,3 +257,26 @@ def test_only_lines_in_sight_are_in_the_page(address: str) -> None:
     assert few < 60
     assert last == "1000000"
     assert -30 < below <= 0
+
+
+def test_who_reads_a_curve_stays_there_when_a_step_is_added(tmp_path: Path) -> None:
+    run = recorded(tmp_path)
+    legend = "document.querySelector('#panel .legend').textContent"
+
+    async def look(page: Page) -> Any:
+        await comes(page, "document.querySelectorAll('#panel svg').length === 3")
+        await page.value("document.querySelector('#panel svg').focus()")
+        await press(page, "ArrowLeft")
+        await page.value("document.querySelector('#panel svg').old = true")
+        recorder = Recorder(run, plain)
+        await recorder.holdout(3)
+        recorder.journal.close()
+        await comes(page, "!document.querySelector('#panel svg').old")
+        held = await page.value("document.activeElement.getAttribute('aria-label')"), await page.value(legend)
+        await press(page, "ArrowRight", "ArrowRight")
+        return held, await page.value(legend)
+
+    with served(run) as address:
+        held, further = looked_at(address, look)
+    assert held == ("reward by step", "reward 0 at step 1holdout/accuracy 0.5 at step 1")
+    assert further.endswith("at step 3"), "the new step can be read off"

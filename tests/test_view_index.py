@@ -12,7 +12,7 @@ from pilotfish.episode import JournalError
 from pilotfish.run import Run, append
 from pilotfish.train.row_record import FILE
 from pilotfish.view import index as module
-from pilotfish.view.index import Index, Line
+from pilotfish.view.index import Index, Line, mark
 from viewing import GROUP, TASKS, Recorder, begun, plain, recorded
 
 
@@ -133,6 +133,19 @@ def test_a_line_that_a_killed_process_left_unfinished_is_read_when_it_is_whole(t
     index.read()
     changed = [row for row in listed(index) if row["worth"] == 0.25]
     assert [row["advantage"] for row in changed] == [2.0]
+
+
+def test_decisions_of_whole_episodes_each_have_their_reward(tmp_path: Path) -> None:
+    run = recorded(tmp_path)
+    ids = [line.id for line in whole(run).lines if line.place.kind == "train"][:GROUP]
+    worth = {0: ([1.0, 0.0, None, 0.5], [1.0, -1.0, 0.0, 0.0]), 2: ([0.5, 0.0, None, 0.0], [0.8, -0.8, 0.0, 0.1])}
+    for decision, (rewards, advantages) in worth.items():
+        told = {"step": 0, "decision": decision, "episodes": ids, "rewards": rewards, "advantages": advantages}
+        append(run.folder / FILE, [told])
+    rows = [row for row in listed(whole(run)) if row["mark"] in map(mark, ids)]
+    assert [(row["worth"], row["advantage"]) for row in rows] == list(zip(*worth[0], strict=True))
+    assert rows[0]["each"] == [(0, 1.0, 1.0), (2, 0.5, 0.8)]
+    assert {row["each"] for row in listed(whole(run)) if row["mark"] not in map(mark, ids)} == {None}
 
 
 def test_a_damaged_journal_is_named(tmp_path: Path) -> None:

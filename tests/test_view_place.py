@@ -29,8 +29,8 @@ def test_a_row_of_a_stage_behind_a_drawn_branch_with_a_second_answer() -> None:
 
 
 def test_what_a_row_is_compared_with_is_no_row() -> None:
-    found = placed("train/3/t/0", "t", salts={0: "0.1", 1: "silent"})
-    assert (found.row, found.decision, found.answer) == (None, None, "silent")
+    found = placed("train/3/t/0", "t", salts={0: "0.1", 2: "silent 2"})
+    assert (found.row, found.decision, found.answer) == (None, None, "silent 2")
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -99,7 +99,8 @@ def calls_table(found: Estimate, recipe: Recipe) -> Table:
     """Calls, tokens and money by stage and member, and in all."""
     priced = any(line.seat.price.paid for line in found.lines)
     title = f"{found.steps} training steps" if found.steps else "no training by episodes"
-    table = _table(f"Calls and tokens ({title})", "stage", "member", names=2)
+    table = _table(f"Calls and tokens ({title})", "stage", names=1)
+    table.add_column("member", no_wrap=True)
     bound = "range" if _is_measured(found) else "at most"
     for head in ("calls", "tokens in", "tokens out", *(("cost", bound) if priced else (bound,))):
         table.add_column(head, justify="right", no_wrap=True)
@@ -170,7 +171,9 @@ def memory_table(held: list[Held]) -> Table:
 
 
 def _table(title: str, *heads: str, names: int) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
+    )
     for head in heads[:names]:
         table.add_column(head, overflow="fold")
     return table

@@ -19,6 +19,12 @@ def money(value: float) -> str:
     return f"{value:#.2g}" if value >= 1e-4 else f"{value:.0e}"
 
 
+def span(least: float, most: float) -> str:
+    """From one duration to another, in one figure where they read alike."""
+    low, high = duration(least), duration(most)
+    return low if low == high else f"{low} to {high}"
+
+
 def duration(seconds: float) -> str:
     """Seconds as a reader would say them: `48 s`, `12 min`, `3.5 h`."""
     if seconds < 10:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,19 +13,15 @@ import typer
 
 from pilotfish.cli.console import err, out, printable
 from pilotfish.cli.errors import one_line
+from pilotfish.cli.init_lines import look_lines, next_lines, sample_warnings, team_lines, trial_lines
 from pilotfish.cli.options import Traceback
 
 if TYPE_CHECKING:
     from pilotfish.preflight.estimate import Estimate
-    from pilotfish.preflight.sample import Sample
+    from pilotfish.recipe import Recipe
     from pilotfish.source import TaskSource
     from pilotfish.start.draft import Draft
     from pilotfish.start.look import Look
-
-LINE = 72
-"""Characters of a row's text that are shown."""
-EASY = 0.9
-"""From this share of right answers on there is little left to learn."""
 
 
 def init(
@@ -42,7 +38,10 @@ def init(
     question: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the questions.")] = None,
     answer: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the answers.")] = None,
     verifier: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What judges: maths, choice, exact, FILE.py:FUNCTION.")
+        str | None, typer.Option(metavar="NAME", help="What judges: maths, choice, exact, judge, FILE.py:FUNCTION.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Who judges long texts; where the actor is. Else the actor.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of a hub data set.")] = None,
     config: Annotated[str | None, typer.Option(help="Of a hub data set.")] = None,
@@ -61,6 +60,7 @@ def init(
         from pilotfish.cli.progress import quieten
         from pilotfish.start import members
         from pilotfish.start.draft import Draft
+        from pilotfish.start.proposal import JUDGE
 
         quieten()
         source = _source(rows, split, config)
@@ -69,16 +69,21 @@ def init(
         seat = members.actor(
             actor, base_url=base_url, key_env=key_env, price=(price_in, price_out), max_tokens=max_tokens
         )
+        if samples:
+            members.check_key(seat)
         learner, why = members.trainee(trainee, "full" if full else "lora")
+        judging, why_judge = members.judge(judge, seat)
         named = {role: column for role, column in (("question", question), ("answer", answer)) if column}
-        found = _look(source, name, named, verifier, ask=not yes and sys.stdin.isatty())
-        draft = Draft(name, rows, seat, learner, members.known_topology(topology), found.split, found.proposal)
-        _say(_look_lines(found))
-        _say(_team_lines(draft, why))
+        team = members.known_topology(topology)
+        found = _look(source, name, named, "judge" if judge else verifier, ask=not yes and sys.stdin.isatty())
+        judged = judging if found.proposal.verifier == JUDGE else None
+        draft = Draft(name, rows, seat, learner, team, found.split, found.proposal, judged)
+        _say(look_lines(found))
+        _say(team_lines(draft, why, why_judge))
         cap = _measure(draft, samples)
         draft.split.write(place.parent, name)
         place.write_text(draft.text(files, place, cap), encoding="utf-8")
-        _say(_next_lines(draft, place, files, cap))
+        _say(next_lines(draft, place, files, cap))
 
 
 def _source(rows: str, split: str | None, config: str | None) -> TaskSource:
@@ -141,8 +146,10 @@ def _measure(draft: Draft, samples: int) -> float | None:
         recipe, known = parse_recipe(draft.data(draft.split.write(Path(folder), draft.name))), {}
         if samples:
             taken, meter = sampled(recipe, samples, alone=True)
-            _say([*sample_lines(taken, meter), *_warnings(taken)])
+            _say([*sample_lines(taken, meter), *sample_warnings(taken)])
             known = dict(taken.measured)
+            if draft.judge:
+                _try_judge(recipe)
         with err().status("rehearsing"):
             found = estimate_recipe(recipe, known)
     out().print(calls_table(found, recipe))
@@ -151,64 +158,21 @@ def _measure(draft: Draft, samples: int) -> float | None:
     return _cap(found)
 
 
+def _try_judge(recipe: Recipe) -> None:
+    from pilotfish.cli.progress import Waiting
+    from pilotfish.engine.meter import Meter
+    from pilotfish.start.trial import trial
+
+    meter = Meter()
+    with Waiting(err(), "asking the judge", meter):
+        tried = trial(recipe, meter)
+    _say(trial_lines(tried))
+
+
 def _cap(found: Estimate) -> float | None:
     """Twice what all is likely to cost, in two figures; None where nobody has a price."""
     likely = sum(line.cost()[0] for line in found.lines)
     return float(f"{2 * likely:.2g}") if likely else None
-
-
-def _warnings(taken: Sample) -> Iterator[str]:
-    """Where there is little to learn."""
-    right, judged = taken.right["solo"]
-    if judged and right >= EASY * judged:
-        yield "warning    the actor is right nearly always: little is left to learn; take harder rows or a weaker actor"
-    if judged and not right:
-        yield (
-            "warning    the actor is never right: advice may not help it. Look at what it says (--max-tokens, "
-            "--verifier), or take easier rows"
-        )
-
-
-def _look_lines(found: Look) -> Iterator[str]:
-    roles, split = found.roles, found.split
-    yield f"rows       {found.rows:,}: {', '.join(column.name for column in found.columns)}"
-    yield f"question   {roles.question.name} ({roles.question.why})"
-    read_as = f": {found.read_as}" if found.read_as else ""
-    yield f"answer     {roles.answer.name} ({roles.answer.why}){read_as}"
-    if roles.choices:
-        yield f"options    {', '.join(roles.choices)}"
-    if found.left_out.counts:
-        yield f"left out   {found.left_out}"
-    yield f"verifier   {found.proposal.verifier}: {found.proposal.why}"
-    if found.proposal.caution:
-        yield f"           {found.proposal.caution}"
-    for example in found.examples:
-        verdict = "right" if example.right else "wrong"
-        yield f'  {verdict}    "{_short(example.said)}" where the answer is {_short(example.gold)}'
-    drawn = f", drawn from {found.usable:,}" if found.usable > len(split.train) + len(split.test) else ""
-    yield (
-        f"split      {split.learned} to learn on, {split.holdout} held out to choose the weights by, {len(split.test)} "
-        f"to measure on{drawn}"
-    )
-
-
-def _team_lines(draft: Draft, why: str) -> Iterator[str]:
-    where = f"at {draft.actor['base_url']}" if "base_url" in draft.actor else "in process"
-    yield f"actor      {draft.actor['model']}, {where}"
-    yield f"trainee    {draft.trainee['model']}, {draft.trainee['train']} ({why})"
-
-
-def _next_lines(draft: Draft, place: Path, files: tuple[Path, Path], cap: float | None) -> Iterator[str]:
-    if cap:
-        yield f"cap        max_cost {cap:g}: twice what is likely; the run stops there"
-    yield f"wrote      {place}, {', '.join(map(str, files))}"
-    yield f"next       pilotfish train {place}"
-    yield f"           pilotfish eval runs/{draft.name}"
-
-
-def _short(text: str) -> str:
-    line = " ".join(printable(text).split())
-    return line if len(line) <= LINE else f"{line[:LINE]}…"
 
 
 def _say(lines: Iterable[str]) -> None:

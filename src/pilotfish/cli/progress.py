@@ -29,6 +29,7 @@ def quieten() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # what transformers counts without asking its own switch
     try:
         from transformers.utils.logging import disable_progress_bar
     except ImportError:

@@ -25,6 +25,12 @@ def train(
 
     A killed run goes on where its record ends: name its folder, or the recipe again.
     """
+    from pilotfish.processes import follows, joined
+
+    if follows():  # the main process reads the recipe, shows what is done, and calls this one
+        with one_line(traceback), joined() as processes:
+            processes.follow()
+        return
     folder = run or recipe
     with one_line(traceback, interrupted=lambda: f"stopped; to go on: pilotfish train {folder}"):
         wanted, folder = open_recipe(recipe, run, set)

@@ -36,6 +36,6 @@ def view(
             return
         from pilotfish.view.app import listen, serve
 
-        listening = listen(port)
+        found, listening = Run(run), listen(port)
         err().print(f"{run}: http://127.0.0.1:{port} (Ctrl-C ends it)", soft_wrap=True)
-        serve(Run(run), listening)
+        serve(found, listening)

@@ -6,6 +6,7 @@ Stages share one journal, as in a run: what was collected in one is not charged 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from pilotfish.episode import Journal
 from pilotfish.evaluate.arms import Arm, Field
 from pilotfish.preflight.filler import Count, Ledger, RehearsedSeats, Tally, no_verdict
 from pilotfish.preflight.rehearsal import (
+    Part,
     rehearse_chains,
     rehearse_collect,
     rehearse_earlier,
@@ -24,7 +26,9 @@ from pilotfish.preflight.rehearsal import (
 from pilotfish.preflight.stages import Stage
 from pilotfish.recipe import Recipe
 from pilotfish.task import Task
+from pilotfish.train.order import parts
 from pilotfish.train.profile import BacktrackConfig, CollectStage, TrainConfig
+from pilotfish.train.row import Row, RowId
 
 COLLECT, SAMPLES, CHAINS, TRAINING, HOLDOUT = "collect", "samples", "chains, at most", "training", "holdout"
 
@@ -112,21 +116,30 @@ async def _backtrack(rehearsal: Rehearsal, stage: Stage, train: Portion) -> None
 
 
 async def _training(rehearsal: Rehearsal, stage: Stage, train: Portion, config: TrainConfig) -> None:
-    """Groups that are met for the first time, and groups that were met before; each task also is played once without
-    the trainee, to compare with."""
-    groups, tasks = stage.steps(train.all) * config.tasks_per_step, train.sample
-    new = min(groups, stage.groups(train.all))
+    """Episodes of which steps train all decisions or some; each task also is played once without the trainee, to
+    compare with."""
+    laid, tasks, rows = stage.laid(train.all), train.sample, list[Row]()
+    rollout = rehearsed_rollout(rehearsal.seats, rehearsal.journal, tasks, stage)
+    for step, (part, set, times) in enumerate(_visits(stage, laid, config)):
+        rows = await rehearse_groups(rollout, tasks, [part], set, step)
+        rehearsal.book(stage.title(TRAINING), times / len(tasks))
+    await rollout.without_trainee(rows)
+    rehearsal.book(stage.title(TRAINING), len({row.task for row in laid}) / len(tasks))
+
+
+def _visits(stage: Stage, laid: Sequence[RowId], config: TrainConfig) -> list[tuple[Part, int, float]]:
+    """What is played, on which stored set, and how often: whole episodes on what is met for the first time, then what
+    steps make of them on what was met before. Of parts the first time is taken as that of the whole, less a later one.
+    """
     # Sets are alike where their answers are there; where they are not, the first may share what it asks with the rest.
     sets = range(stage.sets) if stage.unasked else range(1)
-    visits = [(set, new / len(sets)) for set in sets] + [(0, groups - new)]
-    rollout = rehearsed_rollout(rehearsal.seats, rehearsal.journal, tasks, stage)
-    for step, (set, times) in enumerate(visits):
-        if not times:
-            continue
-        rows = await rehearse_groups(rollout, stage, tasks, set, step)
-        rehearsal.book(stage.title(TRAINING), times * config.group_size / len(rows))
-        await rollout.without_trainee(rows)
-        rehearsal.book(stage.title(TRAINING), min(groups, train.all) / len(tasks))
+    new = Counter(at for _, _, at in {row.stand for row in laid})
+    visits = [(part, set, new[part[0]] / len(sets)) for part in enumerate(stage.decisions) for set in sets]
+    later = Counter(
+        (part[0].topology, tuple(row.decision for row in part)) for part in parts(laid, config.tasks_per_step)
+    )
+    later.subtract({part: new[part[0]] for part in enumerate(stage.decisions)})
+    return [visit for visit in (*visits, *((part, 0, float(times)) for part, times in later.items())) if visit[2]]
 
 
 def later_evaluations(config: TrainConfig, steps: int) -> int:

@@ -84,6 +84,7 @@ def estimate_recipe(recipe: Recipe, measured: Mapping[str, Measured] | None = No
         TopologyError, ValueError: a topology that cannot be played by this team.
     """
     measured, teams, material = measured or {}, recipe.teams(), _Material.of(recipe)
+    cautions = material.cautions()
     found = {name: lengths(team, recipe, measured) for name, team in teams.items()}
     counts = {
         name: {member: counter(team, member, known(team, recipe, member, measured)) for member in team.team}
@@ -108,7 +109,7 @@ def estimate_recipe(recipe: Recipe, measured: Mapping[str, Measured] | None = No
         sum(stage.steps(tasks) for stage in material.stages),
         {arm_name(name, member): found[name][member] for name, member in told},
         tuple(arm_name(name, member) for name, member in told if counts[name][member] is quarter_of_characters),
-        (*notes(material.stages, tasks), *_capped(recipe, lines)),
+        (*cautions, *notes(material.stages, tasks), *_capped(recipe, lines)),
     )
 
 
@@ -132,6 +133,11 @@ class _Material:
         divided = curriculum(recipe)
         train, holdout = Portion.of(divided.train, SAMPLE), Portion.of(divided.holdout, recipe.evaluate.constants)
         return cls(stages, train, holdout, benchmarks)
+
+    def cautions(self) -> list[str]:
+        """What stands against training the decisions that are named; a sentence each."""
+        told = [(stage, caution) for stage in self.stages for caution in stage.cautions(self.train.sample[0])]
+        return [f"{stage.title('training')}: {caution}." for stage, caution in told]
 
     def goes(self) -> dict[str, int]:
         """Of each part that has several: training steps, evaluations on the holdout."""

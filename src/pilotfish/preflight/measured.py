@@ -86,7 +86,7 @@ class Measured:
 
 
 def measured(turns: Iterable[Turn], together: int | None = None) -> dict[str, Measured]:
-    """By member, what was answered.
+    """By member, what was answered; words that were put into its mouth had no prompt, and do not count.
 
     Args:
         turns: of a run's journal or of a sample's episodes, each once.
@@ -94,6 +94,6 @@ def measured(turns: Iterable[Turn], together: int | None = None) -> dict[str, Me
     """
     found: dict[str, Measured] = {}
     for turn in turns:
-        if turn.answered:
+        if turn.answered and turn.usage.prompt:
             found.setdefault(turn.member, Measured(together=together)).add(turn)
     return found

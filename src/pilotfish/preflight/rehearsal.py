@@ -21,6 +21,9 @@ from pilotfish.train.profile import BacktrackConfig, TrainConfig
 from pilotfish.train.rollout import Rollout
 from pilotfish.train.row import Row, RowId
 
+Part = tuple[int, tuple[int, ...]]
+"""A topology, by its number, and the decisions of one of its episodes that a step trains."""
+
 
 def rehearsed_rollout(seats: RehearsedSeats, journal: Journal, tasks: Sequence[Task], stage: Stage) -> Rollout:
     """The rollout of a stage, as in training.
@@ -49,26 +52,25 @@ def rehearsed_rollout(seats: RehearsedSeats, journal: Journal, tasks: Sequence[T
     )
 
 
-async def rehearse_groups(rollout: Rollout, stage: Stage, tasks: Sequence[Task], set: int, step: int) -> list[Row]:
-    """Rehearse a step in which all decisions are trained that the stage trains.
+async def rehearse_groups(
+    rollout: Rollout, tasks: Sequence[Task], parts: Sequence[Part], set: int, step: int
+) -> list[Row]:
+    """Rehearse a step.
 
     Args:
         rollout: see `rehearsed_rollout`.
-        stage: whose it is.
         tasks: that groups are played on.
+        parts: what is trained on each of them.
         set: of stored answers.
         step: number of the step.
 
     Raises:
-        ValueError: the trainee is never asked for one of the decisions.
+        ValueError: the trainee is asked for one of the decisions on concurrent branches.
         ReplayMismatch: the topology asks the rows of a group for it in different words.
     """
-    trained = [(decision, at) for at, decisions in enumerate(stage.decisions) for decision in decisions]
+    trained = [(decision, at) for at, decisions in parts for decision in decisions]
     groups = [RowId(task.id, set, *one) for task in tasks for one in trained]
-    rows = await rollout.step([str(group) for group in groups for _ in range(rollout.config.group_size)], step)
-    for decision, at in trained:
-        rollout.check_reached([row for row in rows if (row.id.decision, row.id.topology) == (decision, at)])
-    return rows
+    return await rollout.step([str(group) for group in groups for _ in range(rollout.config.group_size)], step)
 
 
 def leader_of(stage: str) -> Leader:

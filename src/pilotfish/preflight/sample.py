@@ -101,7 +101,9 @@ def _arms(recipe: Recipe, seats: Seats, alone: bool) -> list[Arm]:
 def _check_answered(played: Mapping[str, list[Episode]], found: Mapping[str, Measured]) -> None:
     whys = [episode.verdict.why for episodes in played.values() for episode in episodes if episode.answer is None]
     if whys and not found:
-        raise RecipeError(f"no call of the sample was answered ({whys[0]}); mend the member, or leave the sample out")
+        raise RecipeError(
+            f"no call of the sample was answered ({whys[0]}); mend the member, or go without (init: --samples 0)"
+        )
 
 
 def _right(episodes: list[Episode]) -> tuple[float, int]:

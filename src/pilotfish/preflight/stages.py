@@ -15,8 +15,11 @@ from functools import cached_property
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.recipe import Stage as Config
 from pilotfish.run import VERSIONS
-from pilotfish.train.decisions import trained_decisions
+from pilotfish.task import Task
+from pilotfish.train.decisions import cautions, trained_decisions
+from pilotfish.train.order import order, parts
 from pilotfish.train.profile import BacktrackConfig, CollectStage, SftConfig, TrainConfig, steps
+from pilotfish.train.row import RowId
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,28 @@ class Stage:
     def groups(self, tasks: int) -> int:
         """Groups in an epoch over so many tasks."""
         return tasks * self.sets * max(1, sum(map(len, self.decisions)))
+
+    def cautions(self, task: Task) -> list[str]:
+        """What a rehearsal on a task finds wrong with the decisions that it trains.
+
+        Raises:
+            RecipeError: see `train.decisions`.
+        """
+        if not isinstance(self.config, TrainConfig) or self.recipe.trainee is None:
+            return []
+        return cautions(self.recipe, self.config, task)
+
+    def laid(self, tasks: int) -> list[RowId]:
+        """The groups of its training on so many tasks, whose ids are numbers, one behind the other.
+
+        Raises:
+            ValueError: they do not fill one step.
+        """
+        if not isinstance(self.config, TrainConfig):
+            return []
+        trained = [(decision, at) for at, decisions in enumerate(self.decisions) for decision in decisions]
+        rows = [RowId(str(n), set, *one) for n in range(tasks) for set in range(self.sets) for one in trained]
+        return order(rows, self.config.model_copy(update={"set_order": "mixed"}), self.recipe.seed)
 
     def steps(self, tasks: int) -> int:
         """Steps of its training on so many tasks; 0 where it plays no groups.
@@ -165,6 +190,7 @@ def notes(stages: Sequence[Stage], tasks: int) -> Iterator[str]:
     if trained:
         yield "Steps: " + ", ".join(f"{stage.name} {stage.steps(tasks):,}" for stage in trained) + "."
     for stage in stages:
+        yield from _divided(stage, tasks)
         if stage.unasked:
             yield f"{stage.title('stored answers')}: {unasked(stage)}."
         elif stage.lacking:
@@ -176,6 +202,18 @@ def notes(stages: Sequence[Stage], tasks: int) -> Iterator[str]:
     if rules and (rules.drop_right is not None or rules.drop_wrong):
         names = ", ".join(stage.name or "training" for stage in sifted)
         yield f"{names}: counted on all {tasks:,} tasks; the filter (`collect.drop_right`) leaves fewer."
+
+
+def _divided(stage: Stage, tasks: int) -> Iterator[str]:
+    """Whether steps divide episodes of which several decisions are trained."""
+    if isinstance(stage.config, TrainConfig) and stage.config.prefix != "shaped":
+        sizes, size = list(map(len, stage.decisions)), stage.config.tasks_per_step
+        played = list(parts(stage.laid(tasks), size))
+        if cut := sum(len(part) < sizes[part[0].topology] for part in played):
+            yield (
+                f"{stage.field('tasks_per_step')} is {size}: {cut:,} of {len(played):,} times a step plays episodes "
+                f"for a part of their {max(sizes)} decisions; with a multiple of {max(sizes)} once for all."
+            )
 
 
 def unasked(stage: Stage) -> str:

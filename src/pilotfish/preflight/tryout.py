@@ -41,7 +41,7 @@ def tryout(recipe: Recipe, tasks: Sequence[Task]) -> Iterator[Finding]:
         try:
             for stage in stages_of(recipe):
                 if not stage.name or (stage.plays and not stage.lacking):
-                    yield _tried(_Tryout(stage, seats, journal, tasks))
+                    yield from _tried(_Tryout(stage, seats, journal, tasks))
         finally:
             journal.close()
 
@@ -82,19 +82,24 @@ class _Tryout:
 
     async def groups(self, config: TrainConfig) -> None:
         rollout = rehearsed_rollout(self.seats, self.journal, self.tasks, self.stage)
-        rows = await rehearse_groups(rollout, self.stage, self.tasks, set=0, step=0)
+        rows = await rehearse_groups(rollout, self.tasks, list(enumerate(self.stage.decisions)), set=0, step=0)
         self.unit, self.units = f"a group of {config.group_size}", len(rows) // config.group_size
         await rollout.without_trainee(rows)
 
 
-def _tried(tried: _Tryout) -> Finding:
+def _tried(tried: _Tryout) -> Iterator[Finding]:
     stage = tried.stage
     topology = ", ".join(topology.name for topology in stage.recipe.topologies())
     name = f"stage {stage.name}" if stage.name else "topology"
     try:
+        cautions = stage.cautions(tried.tasks[0])
         asyncio.run(tried.play())
     except (RecipeError, TopologyError, ReplayMismatch, ValueError) as error:
-        return Finding("fail", name, f"{topology}: {error}", "mend the topology or the team")
+        yield Finding("fail", name, f"{topology}: {error}", "mend the topology or the team")
+        return
     calls = {member: tally.calls / tried.units for member, tally in tried.seats.ledger.read().items()}
     asked = ", ".join(f"{count:g} of {member}" for member, count in calls.items())
-    return Finding("ok", name, f"{topology}: the calls of {tried.unit} are {asked or 'none: all is there'}")
+    yield Finding("ok", name, f"{topology}: the calls of {tried.unit} are {asked or 'none: all is there'}")
+    for caution in cautions:
+        what, _, way_out = caution.rpartition("; ")
+        yield Finding("warn", stage.title("decisions"), what, way_out)

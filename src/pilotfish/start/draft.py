@@ -14,13 +14,17 @@ from typing import Any
 
 import yaml
 
-from pilotfish.start.proposal import Proposal
+from pilotfish.start.proposal import JUDGE, Proposal
 from pilotfish.start.split import TRAIN, Split
 
 ROWS = (8, 8)
 """Rows of a task and tasks of a step: a group small enough for a paid actor, large enough to hold right and wrong."""
 STEPS = (20, 60)
 """At least, at most; within these, one pass over the tasks."""
+RUBRIC = (
+    "The answer says what the known good answer says: the same facts and the same conclusion, nothing that contradicts "
+    "it and nothing of weight left out. Other words and another order are as good."
+)
 RATES = {"lora": 5e-5, "full": 1e-6}
 """Learning rates."""
 
@@ -37,6 +41,8 @@ class Draft:
     topology: str
     split: Split
     proposal: Proposal
+    judge: Mapping[str, Any] | None = None
+    """Who judges the answers, where no rule does."""
 
     def data(self, files: tuple[Path, Path], max_cost: float | None = None) -> dict[str, Any]:
         """The recipe as plain data.
@@ -46,11 +52,12 @@ class Draft:
             max_cost: a cap on what the run may spend.
         """
         train, test = map(self._source, files)
+        judge = {JUDGE: dict(self.judge)} if self.judge else {}
         learned = self.split.learned
         return {
             "name": self.name,
             "tasks": {"train": train, "limit": learned, "holdout": self.split.holdout},
-            "team": {"collaborator": dict(self.trainee), "actor": dict(self.actor)},
+            "team": {"collaborator": dict(self.trainee), "actor": dict(self.actor), **judge},
             "topology": self.topology,
             "train": self._train(learned),
             "evaluate": {"benchmarks": [test], "against": ["solo"], "controls": ["empty", "shuffled"]},
@@ -60,7 +67,8 @@ class Draft:
     def _source(self, file: Path) -> dict[str, Any]:
         instruction = self.proposal.instruction
         told = {"instruction": instruction} if instruction else {}
-        return {"source": str(file), "verifier": self.proposal.verifier, **told}
+        verifier = {"name": JUDGE, "rubric": RUBRIC} if self.judge else self.proposal.verifier
+        return {"source": str(file), "verifier": verifier, **told}
 
     def _train(self, tasks: int) -> dict[str, Any]:
         size, per_step = ROWS[0], min(ROWS[1], tasks)
@@ -101,7 +109,10 @@ class Draft:
                 f"Judged by {proposal.verifier}: {proposal.why}.",
                 f"{learned} tasks to learn on, {size}; {self.split.holdout} held out to choose the weights by.",
             ],
-            "team": ["The collaborator learns, the actor stays as it is. Keys stay in the environment."],
+            "team": [
+                "The collaborator learns, the actor stays as it is. Keys stay in the environment.",
+                *self._judging(),
+            ],
             "topology": ["hint: the collaborator advises before the actor answers; critic: it comments on a draft."],
             "train": [
                 "The learning rate is a guess: raise it if nothing moves, lower it if the reward falls.",
@@ -109,6 +120,9 @@ class Draft:
             "evaluate": ["Rows that nothing was learned on: the actor alone, the team before and after, two controls."],
             "max_cost": ["A hard cap on the run, training and evaluation together: twice what it is likely to cost."],
         }
+
+    def _judging(self) -> list[str]:
+        return ["The judge reads each answer beside the row's own, by the rubric above."] if self.judge else []
 
 
 def _comment(text: str) -> str:

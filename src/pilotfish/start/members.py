@@ -1,9 +1,10 @@
-"""The two members of a draft: the actor that the user has, and the collaborator that learns."""
+"""The members of a draft: the actor that the user has, the collaborator that learns, a judge where one is needed."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ WITH_GPU = "Qwen/Qwen2.5-1.5B-Instruct"
 TOPOLOGIES = ("hint", "critic")
 HINT_TOKENS = 128
 """A collaborator's limit."""
+JUDGE_TOKENS = 512
+"""A judge's: two or three sentences and a score."""
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+MODEL_FILES = ("config.json", "adapter_config.json")
 
 
 def actor(
@@ -60,6 +65,34 @@ def trainee(model: str | None, train: str) -> tuple[dict[str, Any], str]:
     return {"model": chosen, "train": train, "sampling": {"temperature": 0.0, "max_tokens": HINT_TOKENS}}, why
 
 
+def judge(model: str | None, actor: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The judge's seat, and why it is this one.
+
+    Args:
+        model: of the actor's address, or in process as the actor is; None for the actor's own model.
+        actor: the actor's seat.
+    """
+    if model and "base_url" not in actor:
+        _check_local(model)
+    why = "--judge" if model else "the actor's own model, lenient with its own words; name another with --judge"
+    return {
+        **actor,
+        "model": model or actor["model"],
+        "sampling": {"temperature": 0.0, "max_tokens": JUDGE_TOKENS},
+    }, why
+
+
+def check_key(seat: Mapping[str, Any]) -> None:
+    """Make sure that the key is there before anything else is done.
+
+    Raises:
+        RecipeError: the variable is not set.
+    """
+    name = seat.get("key_env")
+    if name and not os.environ.get(name):
+        raise RecipeError(f"actor: no key in ${name}; export it, or ask nobody with --samples 0")
+
+
 def known_topology(name: str) -> str:
     """A topology in which a collaborator helps an actor.
 
@@ -85,8 +118,12 @@ def _suited() -> tuple[str, str]:
 
 
 def _check_local(model: str) -> None:
-    known = model == EMBEDDED or Path(model).expanduser().exists() or re.fullmatch(r"[\w.-]+/[\w.-]+", model)
-    if not known:
+    place = Path(model).expanduser()
+    if place.is_dir() and not any((place / file).is_file() for file in MODEL_FILES):
+        raise RecipeError(
+            f"{model}: no model, it holds no {MODEL_FILES[0]}; name the folder that does, of a run RUN/best"
+        )
+    if model != EMBEDDED and not place.exists() and not HUB_NAME.fullmatch(model):
         raise RecipeError(
             f"{model}: no such folder and no OWNER/NAME of a hub; for a model behind an API add --base-url"
         )
@@ -95,6 +132,8 @@ def _check_local(model: str) -> None:
 def _check_address(base_url: str) -> None:
     if "@" in base_url:
         raise RecipeError("--base-url: the address carries a user or a password; put the key into --key-env")
+    if not base_url.startswith(("http://", "https://")):
+        raise RecipeError(f"--base-url {base_url}: no address; it begins with http:// or https://")
 
 
 def _check_variable(name: str | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from pilotfish.benchmarks.benchmark import last_boxed
 from pilotfish.rows import Row, field_of
 from pilotfish.start.columns import Roles
+from pilotfish.start.values import texts
 
 KEPT = ("level", "subject", "alt_answers")
 """Columns that results are told by, and other accepted answers; they go along."""
@@ -93,26 +94,20 @@ _READINGS: list[tuple[Callable[[str], str | None], str]] = [
 
 
 def _pair(row: Row, roles: Roles, name: str, taken: set[str]) -> Pair:
-    id = _text(row.data.get("id")) or f"{name}-{row.index}"
+    id = _first(row, "id") or f"{name}-{row.index}"
     while id in taken:
         id += f"-{row.index}"
-    return Pair(
-        id,
-        _text(field_of(row.data, roles.question.name)),
-        _text(field_of(row.data, roles.answer.name)),
-        _choices(row, roles.choices),
-        {key: row.data[key] for key in KEPT if row.data.get(key) not in (None, "", [])},
-    )
+    question = _first(row, roles.question.name)
+    material = [text for column in roles.material if question.strip() and (text := _first(row, column)).strip()]
+    answer, *others = texts(field_of(row.data, roles.answer.name)) or ("",)
+    meta = {"alt_answers": others} if others else {}
+    meta |= {key: row.data[key] for key in KEPT if row.data.get(key) not in (None, "", [])}
+    return Pair(id, "\n\n".join([question, *material]), answer, _choices(row, roles.choices), meta)
+
+
+def _first(row: Row, column: str) -> str:
+    return next(iter(texts(field_of(row.data, column))), "")
 
 
 def _choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
-    values = [field_of(row.data, name) for name in names]
-    listed = values[0] if len(values) == 1 and isinstance(values[0], list) else values
-    return tuple(text for value in listed if (text := _text(value).strip()))
-
-
-def _text(value: Any) -> str:
-    """Text and numbers as they are; halves of surrogate pairs, which no file can hold, become question marks."""
-    if value is None or isinstance(value, dict | list):
-        return ""
-    return str(value).encode("utf-8", "replace").decode("utf-8")
+    return tuple(said for name in names for text in texts(field_of(row.data, name)) if (said := text.strip()))

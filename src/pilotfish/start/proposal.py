@@ -27,6 +27,8 @@ SHORT = (5, 60)
 SIGNS = re.compile(
     r"\\(?:[dt]?frac|sqrt|pi|infty|cup|le|ge|left|begin)(?![a-z])|[=^√π∞]|\d\s*[*/+-]\s*[\da-z]|[({\[]-?\d"
 )
+JUDGE = "judge"
+WIDE = re.compile(r"[\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uff1f]")
 DATE = re.compile(r"\d+(?:[.:/-]\d+){2,}")
 """A date, a time or a version: written with signs, and no formula."""
 LETTER = re.compile(r"\W*([A-Ja-j])\W*")
@@ -56,7 +58,8 @@ def as_told(known: Sequence[Pair], verifier: str) -> Proposal:
     proposed = propose(known)
     if proposed is not None and proposed.verifier == verifier:
         return replace(proposed, why=f"--verifier; {proposed.why}")
-    return Proposal(verifier, "--verifier", [replace(pair, choices=()) for pair in known])
+    why = "a member, as told" if verifier == JUDGE else "--verifier"
+    return Proposal(verifier, why, [replace(pair, choices=()) for pair in known])
 
 
 def _options(known: Sequence[Pair]) -> Proposal | None:
@@ -133,10 +136,11 @@ def _short(known: Sequence[Pair]) -> Proposal | None:
     return Proposal("exact", f"{_of(short, known)} are a few words", _plain(short), caution=caution)
 
 
-def described(known: Sequence[Pair]) -> str:
-    """Why no rule suits."""
+def by_judge(known: Sequence[Pair]) -> Proposal:
+    """A member that reads each answer, where no rule can tell right from wrong."""
     lengths = [_words(pair.answer) for pair in known]
-    return f"half of the answers have {median(lengths):.0f} words or more, the longest {max(lengths):,}"
+    long = f"half of the answers have {median(lengths):.0f} words or more, the longest {max(lengths):,}"
+    return Proposal(JUDGE, f"{long}; no rule can judge them", _plain(known))
 
 
 def _plain(known: Sequence[Pair]) -> list[Pair]:
@@ -144,7 +148,8 @@ def _plain(known: Sequence[Pair]) -> list[Pair]:
 
 
 def _words(text: str) -> int:
-    return len(text.split())
+    """Words; where none is set apart, as in Chinese and Japanese, two signs for one."""
+    return len(WIDE.sub(" ", text).split()) + (len(WIDE.findall(text)) + 1) // 2
 
 
 def _of(those: Sequence[Pair], known: Sequence[Pair]) -> str:

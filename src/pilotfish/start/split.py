@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.rows import TaskError
 from pilotfish.start.pairs import Pair
 
 LEAST = 20
@@ -51,13 +50,7 @@ def file_names(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def divide(pairs: Sequence[Pair], seed: int = 0) -> Split:
-    """Draw the parts.
-
-    Raises:
-        TaskError: too few rows.
-    """
-    if len(pairs) < LEAST:
-        raise TaskError(f"{len(pairs)} rows are left; it takes {LEAST} to learn on some and measure on others")
+    """Draw the parts of at least `LEAST` pairs."""
     drawn = random.Random(seed).sample(pairs, len(pairs))
     test, holdout = (min(most, int(share * len(pairs))) for share, most in (TEST, HOLDOUT))
     return Split(drawn[test : test + holdout + TRAIN], holdout, drawn[:test])

@@ -10,9 +10,11 @@ anything in it changes: who follows a run that is at work fetches again only tho
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +30,10 @@ BATCH = 10_000
 """Episodes, or groups that were worth something, that are read at once; who waits sees those before the next."""
 
 CODED = ("kind", "part", "task", "method", "answer")
-COLUMNS = (
-    *CODED,
-    *("mark", "group", "step", "sample", "decision", "row"),
-    *("reward", "alone", "worth", "advantage"),
-)
-"""What a browser is given of each line. `reward` is the verdict's; `alone` the actor's verdict without the trainee;
-`worth` and `advantage` are what a row of training was learned from with."""
+"""Columns whose texts come again and again: a browser is given their numbers."""
+NAMED = ("kind", "part", "method", "answer")
+NUMBERED = ("step", "sample", "decision", "row")
+"""Of a line's place."""
 NOTHING: Worth = (None, None)
 
 Beside = tuple[str, ...]
@@ -77,6 +76,9 @@ class Index:
         self._marks: dict[int, int] = {}
         self._groups: dict[str, int] = {}
         self._worth: dict[str, Worth] = {}
+        """Of each row, by its episode."""
+        self._more: dict[str, dict[int, Worth]] = {}
+        """Of an episode's other decisions, where one advantage is not for all: whole episodes are trained."""
         self._alone: dict[Beside, float | None] = {}
         self._compared: dict[Beside, set[int]] = {}
         self._lock = threading.Lock()
@@ -90,13 +92,13 @@ class Index:
         Raises:
             JournalError: see `Episodes.new`.
         """
-        with self._lock:
+        with self._lock, _uncollected():
             found = self._episodes.new(most)
             for one in found:
                 self._add(one)
             groups = [group for rows in self._row_files() for group in rows.new(most)]
             for group in groups:
-                self._value(dict(worths(group)))
+                self._value(group)
             return max(len(found), len(groups)) < most
 
     def _row_files(self) -> Iterator[Lines]:
@@ -118,23 +120,36 @@ class Index:
         number = self._marks.get(mark)
         return None if number is None else self.lines[number]
 
-    def columns(self, lines: Iterable[Line]) -> dict[str, Any]:
-        """Lines as columns of small numbers, with the names that their codes stand for."""
-        codes: dict[str, dict[str, int]] = {name: {} for name in CODED}
-        rows = [self._figures(line, codes) for line in lines]
-        columns = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
-        return {
-            "names": {name: list(found) for name, found in codes.items()},
-            "columns": dict(zip(COLUMNS, columns, strict=True)),
-        }
+    def columns(self, lines: Sequence[Line]) -> dict[str, Any]:
+        """Lines as columns of small numbers, with the names that their codes stand for.
 
-    def _figures(self, line: Line, codes: dict[str, dict[str, int]]) -> tuple[float | None, ...]:
-        """A line's figures, in the order of `COLUMNS`; a name that has no code yet gets the next one."""
-        at, worth = line.place, self._worth.get(line.id, NOTHING)
-        named = zip(codes.values(), (at.kind, at.part, line.task, at.method, at.answer), strict=True)
-        coded = [known.setdefault(name, len(known)) for known, name in named]
-        numbers = (line.mark, line.group, at.step, at.sample, at.decision, at.row)
-        return (*coded, *numbers, line.reward, self._alone.get(beside(line)), *worth)
+        `reward` is the verdict's; `alone` the actor's verdict without the trainee; `worth` and `advantage` are what a
+        row of training was learned from with, and `each` decision, reward and advantage where there are several.
+        """
+        places = [line.place for line in lines]
+        named = {
+            "task": [line.task for line in lines],
+            **{name: [getattr(at, name) for at in places] for name in NAMED},
+        }
+        codes = {name: {text: code for code, text in enumerate(dict.fromkeys(named[name]))} for name in CODED}
+        each = [self._each(line) for line in lines]
+        worth = [
+            self._worth.get(line.id) or next(iter(self._more.get(line.id, {}).values()), NOTHING) for line in lines
+        ]
+        return {
+            "names": {name: list(known) for name, known in codes.items()},
+            "columns": {
+                **{name: [known[text] for text in named[name]] for name, known in codes.items()},
+                "mark": [line.mark for line in lines],
+                "group": [line.group for line in lines],
+                **{name: [getattr(at, name) for at in places] for name in NUMBERED},
+                "reward": [line.reward for line in lines],
+                "alone": [self._alone.get(beside(line)) for line in lines],
+                "worth": [reward for reward, _ in worth],
+                "advantage": [advantage for _, advantage in worth],
+                "each": each,
+            },
+        }
 
     def _add(self, found: Found) -> None:
         number = self._numbers.setdefault(found.id, len(self.lines))
@@ -167,9 +182,20 @@ class Index:
             for chunk in self._compared.get(with_whom, ()):
                 self._changed(chunk)
 
-    def _value(self, found: dict[str, Worth]) -> None:
-        self._worth |= found
-        numbers = (self._numbers.get(id) for id in found)
+    def _each(self, line: Line) -> list[tuple[int | None, float | None, float | None]] | None:
+        if not (more := self._more.get(line.id)):
+            return None
+        own = [(line.place.decision, *self._worth[line.id])] if line.id in self._worth else []
+        return [*own, *((decision, *worth) for decision, worth in sorted(more.items()))]
+
+    def _value(self, group: Mapping[str, Any]) -> None:
+        """A row's episode is named by its decision and number, but for later decisions of whole episodes."""
+        for row, (id, worth) in enumerate(worths(group)):
+            if id.endswith(f"{group['decision']}.{row}"):
+                self._worth[id] = worth
+            else:
+                self._more.setdefault(id, {})[group["decision"]] = worth
+        numbers = (self._numbers.get(id) for id in group["episodes"])
         for chunk in {number // CHUNK for number in numbers if number is not None}:
             self._changed(chunk)
 
@@ -177,6 +203,16 @@ class Index:
         if chunk == len(self.versions):
             self.versions.append(0)
         self.versions[chunk] += 1
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the garbage collector out: all that is read stays, and to walk through it takes as long as the reading."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def beside(line: Line) -> Beside:

@@ -18,7 +18,7 @@ Kind = Literal["train", "holdout", "eval", "alone", "collect", "other"]
 """`alone`: the answering member without the trainee, played while the team learns; `other`: what a stage makes chains
 of, and scopes that are not known here."""
 
-FORK = re.compile(r"\|(?:[\d.]+,)*(?:(\d+)\.(\d+)|(silent))(?:\|([^|]*))?$")
+FORK = re.compile(r"\|(?:[\d.]+,)*(?:(\d+)\.(\d+)|(silent \d+))(?:\|([^|]*))?$")
 PROMPTS = re.compile(r"(?<=\()prompts=prompts:\w+,?|,prompts=prompts:\w+")
 STAGE = re.compile(r"^([^/]+#\d+)/")
 STEP = re.compile(r"^step (\d+)$")
@@ -42,7 +42,8 @@ class Place(NamedTuple):
     row: int | None = None
     """Its number in the group."""
     answer: str = ""
-    """Names a further answer of the team to the same words of the trainee; `silent`: what it comes to without them."""
+    """Names a further answer of the team to the same words of the trainee; `silent 2`: what it comes to without its
+    words from decision 2 on."""
 
     @property
     def part(self) -> str:

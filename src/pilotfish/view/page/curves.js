@@ -3,6 +3,8 @@
 const curves = (() => {
   const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [460, 220, 52, 12, 12, 34];
   const SERIES = 8;
+  // Where a reader has put the cursor, by drawing: a run that is followed is drawn anew with each step.
+  const cursors = new Map();
 
   const draw = (name, attributes, text) => {
     const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -28,7 +30,8 @@ const curves = (() => {
     const [steps, values] = [marks.map(([step]) => step), marks.map(([, value]) => value)];
     const smallest = (of) => of.reduce((a, b) => Math.min(a, b));
     const largest = (of) => of.reduce((a, b) => Math.max(a, b));
-    const [low, high] = [Math.min(0, smallest(values)), Math.max(largest(values) * 1.04, 1e-9)];
+    const [low, top] = [Math.min(0, smallest(values)), largest(values) * 1.04];
+    const high = top > low ? top : low + 1;
     const [first, last] = [smallest(steps), Math.max(largest(steps), smallest(steps) + 1)];
     return {
       low, high, first, last,
@@ -67,12 +70,17 @@ const curves = (() => {
 
   const picture = (drawing) => {
     const scale = scales(drawing.curves);
-    const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", tabindex: "0", "aria-label": `${drawing.title} by step` });
+    const name = `${drawing.title} by step ${drawing.stage}`.trim();
+    const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", tabindex: "0", "aria-label": name });
     const cursor = draw("line", { class: "tick", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
-    const legend = make("ul", { class: "legend" });
-    let at = scale.last;
-    const read = (step) => {
-      at = Math.round(Math.min(scale.last, Math.max(scale.first, step)));
+    const legend = make("ul", { class: "legend", "aria-live": "polite" });
+    const point = (step) => {
+      cursors.set(name, Math.round(Math.min(scale.last, Math.max(scale.first, step))));
+      read();
+    };
+    const read = () => {
+      const at = cursors.get(name) ?? scale.last;
+      cursor.setAttribute("visibility", cursors.has(name) ? "visible" : "hidden");
       for (const key of ["x1", "x2"]) cursor.setAttribute(key, scale.x(at));
       legend.replaceChildren(
         ...drawing.curves.map((curve, place) => {
@@ -85,17 +93,15 @@ const curves = (() => {
     svg.append(cursor, ...drawing.curves.map((curve, place) => line(curve, place, scale)));
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
-      cursor.setAttribute("visibility", "visible");
-      read(scale.step(((event.clientX - box.left) / box.width) * WIDTH));
+      point(scale.step(((event.clientX - box.left) / box.width) * WIDTH));
     });
     svg.addEventListener("keydown", (event) => {
       const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!way) return;
       event.preventDefault();
-      cursor.setAttribute("visibility", "visible");
-      read(at + way);
+      point((cursors.get(name) ?? scale.last) + way);
     });
-    read(at);
+    read();
     const stage = drawing.stage ? make("span", { class: "quiet" }, " ", aside(drawing.stage)) : null;
     return make("figure", {}, make("h3", {}, drawing.title, stage), svg, legend);
   };

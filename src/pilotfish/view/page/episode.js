@@ -17,7 +17,7 @@ const episode = (() => {
       turn.trainee && "the trainee",
       turn.trainee && `decision ${turn.depth}`,
       turn.final && "the team's answer",
-      turn.finish && turn.finish !== "stop" && turn.finish,
+      turn.finish === "length" ? "cut off at its limit" : turn.finish !== "stop" && turn.finish,
       turn.tries > 0 && `${turn.tries} failed tries before`,
     ].filter(Boolean);
 
@@ -49,10 +49,13 @@ const episode = (() => {
   };
 
   const learned = (number) => {
-    const { worth, advantage } = rows.columns;
-    if (advantage[number] === null) return null;
-    const reward = worth[number] === null ? "no reward: nothing is learned from it" : `reward ${shown(worth[number])}`;
-    return make("p", {}, `${reward}, advantage ${signed(advantage[number])}`);
+    const { worth, advantage, each } = rows.columns;
+    const line = (whose, reward, advantage) => {
+      const worth = reward === null ? "no reward: nothing is learned from it" : `reward ${shown(reward)}`;
+      return make("p", {}, `${whose}${worth}, advantage ${signed(advantage)}`);
+    };
+    if (each[number]) return make("div", {}, ...each[number].map(([decision, ...found]) => line(`decision ${decision}: `, ...found)));
+    return advantage[number] === null ? null : line("", worth[number], advantage[number]);
   };
 
   const flipped = (number) =>

@@ -24,6 +24,8 @@ const list = (() => {
     advantage: (number) => signed(rows.columns.advantage[number]),
     flip: (number) => ({ "wrong to right": "↑", "right to wrong": "↓" })[rows.flip(number)] ?? "",
   };
+  // What may be wider than its column.
+  const LONG = new Set(["task", "method", "part"]);
   const HEADS = { verdict: "", part: "played in", sample: "no.", advantage: "adv." };
 
   // Decision and row of a group, counted as the recipe counts them.
@@ -38,7 +40,7 @@ const list = (() => {
 
   const line = (place) => {
     const number = found[place];
-    const cells = Object.entries(CELLS).map(([name, of]) => make("span", { class: name }, String(of(number))));
+    const cells = Object.entries(CELLS).map(([name, of]) => make("span", { class: name, title: LONG.has(name) ? of(number) : null }, String(of(number))));
     const label = `${rows.verdict(number)}, task ${rows.text("task", number)}, ${rows.text("method", number)}, ${rows.text("part", number)}`;
     return make(
       "div",

@@ -77,7 +77,23 @@
     return [...found, make("a", { href: changed(NOTHING) }, "curves")];
   };
 
+  const begun = (made, kind) => {
+    panel.replaceChildren(made);
+    panel.scrollTop = 0;
+    if (kind) panel.querySelector("h2")?.focus();
+  };
+
+  // The same with newer figures: who is reading stays where they are.
+  const renew = (made) => {
+    const read = panel.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const top = panel.scrollTop;
+    panel.replaceChildren(made);
+    panel.scrollTop = top;
+    if (read) [...panel.querySelectorAll("svg")].find((svg) => svg.getAttribute("aria-label") === read)?.focus({ preventScroll: true });
+  };
+
   let drawn = "";
+  let inPanel = "";
   const beside = async () => {
     const now = address();
     const kind = PANELS.find((name) => now[name]);
@@ -92,11 +108,11 @@
           ? make("p", { class: "wrong" }, "There is no such episode here.")
           : await VIEWS[kind](number);
       if (drawn !== key) return;
-      panel.replaceChildren(made);
-      panel.scrollTop = 0;
-      if (kind) panel.querySelector("h2")?.focus();
+      if (key === inPanel) renew(made);
+      else begun(made, kind);
+      inPanel = key;
     } catch (error) {
-      drawn = "";
+      drawn = inPanel = "";
       panel.replaceChildren(make("p", { class: "wrong" }, error.message));
     }
   };

@@ -1,0 +1,209 @@
+"""The processes of a launch: torchrun and accelerate start one for each GPU; the first, the main one, leads.
+
+    with joined() as processes:
+        if not processes.main:
+            processes.follow()                     # until the main one has no more to do
+        ...
+        processes.call(work)                       # the others do it too
+        rows = processes.gathered(mine)            # of each process, in their order
+
+A run that is started plainly is one process. Whoever fails first says why; the others, who hear only that it is gone,
+end without a word.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pilotfish.recipe import RecipeError
+from pilotfish.run import RunError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+T = TypeVar("T")
+
+LONGEST_WAIT = timedelta(days=14)
+"""For a process that plays episodes, while others wait for it. One that has ended is noticed at once."""
+SHARDING = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+"""How `accelerate launch` says that weights or optimizer states are divided."""
+
+
+class Processes:
+    """The processes of this launch, as one of them sees them.
+
+    Args:
+        rank: of this process.
+        count: of all.
+        group: over which they speak; None where there is one.
+    """
+
+    def __init__(self, rank: int = 0, count: int = 1, group: ProcessGroup | None = None) -> None:
+        self.rank = rank
+        self.count = count
+        self.group = group
+
+    @property
+    def main(self) -> bool:
+        """Whether this one leads: it writes the run's files and speaks to the user."""
+        return self.rank == 0
+
+    def call(self, work: Callable[[Processes], object]) -> None:
+        """Let the other processes do something, which this one does too. In the main process only.
+
+        Args:
+            work: can be pickled.
+        """
+        self.of_main(work)
+
+    def follow(self) -> None:
+        """Do what the main process calls this one to, until it has no more."""
+        work: Callable[[Processes], object] | None
+        while (work := self.of_main(None)) is not None:
+            work(self)
+
+    def dismiss(self) -> None:
+        """Let the others go: there is no more to do. In the main process only."""
+        self.of_main(None)
+
+    def of_main(self, value: T) -> T:
+        """The main process's value, in every process; waits for it."""
+        if self.group is None:
+            return value
+        from torch import distributed
+
+        values = [value]
+        distributed.broadcast_object_list(values, group_src=0, group=self.group)
+        return values[0]
+
+    def gathered(self, mine: T) -> list[T]:
+        """The value of each process, in every process; waits for all."""
+        if self.group is None:
+            return [mine]
+        from torch import distributed
+
+        values: list[Any] = [None] * self.count
+        distributed.all_gather_object(values, mine, group=self.group)
+        return values
+
+    @property
+    def part(self) -> slice:
+        """Which items of a list fall to this process."""
+        return slice(self.rank, None, self.count)
+
+
+def launched() -> int:
+    """How many processes this one was started with."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def follows() -> bool:
+    """Whether another process leads."""
+    return launched() > 1 and os.environ.get("RANK", "0") != "0"
+
+
+@contextmanager
+def joined() -> Iterator[Processes]:
+    """Join the processes of this launch, and leave them again; at an error the others are let know.
+
+    Raises:
+        RecipeError: a launch of a kind that runs are not made for.
+        RunError: another process was lost.
+        SystemExit: another process has failed, and said why.
+    """
+    _check_launch()
+    if launched() == 1:
+        yield Processes()
+        return
+    from torch import distributed
+
+    processes, store, on_gpu = _join()
+    left = None
+    try:
+        yield processes
+        if processes.main:
+            processes.dismiss()
+    except BaseException as error:
+        # In trouble NCCL would wait for the others; the end of this process lets them know.
+        left = processes.group if on_gpu else None
+        if _said_by_another(error, store, processes):
+            raise SystemExit(1) from error
+        if _lost(error):
+            raise RunError(
+                "a process of this launch has ended without a word (killed, or out of memory); give the same command "
+                "again: the run goes on where its record ends"
+            ) from error
+        raise
+    finally:
+        distributed.destroy_process_group(left)
+
+
+def _join() -> tuple[Processes, Any, bool]:
+    """This process among the others, the store that all can write to, and whether they have GPUs."""
+    on_gpu = _take_gpu()
+    from torch import distributed
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, count = next(rendezvous("env://"))
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=count)
+    # Rollouts and collecting take as long as they take; NCCL's patience, and accelerate's, is some minutes.
+    return Processes(rank, count, distributed.new_group(timeout=LONGEST_WAIT, backend="gloo")), store, on_gpu
+
+
+def _take_gpu() -> bool:
+    """Let this process see its own GPU alone, as the first: engines work in threads, and one that does not say which it
+    means is on the first. Says whether there is any.
+
+    Raises:
+        RecipeError: there are fewer than processes.
+    """
+    import torch
+
+    count = torch.cuda.device_count()  # leaves CUDA as it is: once it has begun, what it sees is settled
+    if not count:
+        return False
+    here, seen = int(os.environ["LOCAL_RANK"]), os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = seen.split(",") if seen else [str(number) for number in range(count)]
+    if here >= len(gpus):
+        raise RecipeError(
+            f"train: process {here} has no GPU of its own, there are {len(gpus)}; start as many processes"
+        )
+    os.environ |= {"CUDA_VISIBLE_DEVICES": gpus[here], "LOCAL_RANK": "0"}
+    return True
+
+
+def _check_launch() -> None:
+    for variable, kind in SHARDING.items():
+        if os.environ.get(variable, "").lower() == "true":
+            raise RecipeError(
+                f"train: ${variable} is set: {kind} divides the weights or their optimizer's state, and the trainee's "
+                "engine needs them whole; they are not gathered here. Launch with `torchrun` or `accelerate launch "
+                "--multi_gpu`; what one GPU does not hold may fit with `train: lora`"
+            )
+    if (here := int(os.environ.get("LOCAL_WORLD_SIZE", launched()))) != launched():
+        raise RecipeError(
+            f"train: {launched()} processes, {here} of them on this machine; the journal of a run is read by all while "
+            "it is written, which SQLite does on one machine only. Launch on one, and put frozen members on others, "
+            "behind an API"
+        )
+
+
+def _said_by_another(error: BaseException, store: Any, processes: Processes) -> bool:
+    """Whether the user hears of it from another process. An interrupt reaches all, and the main one speaks."""
+    if isinstance(error, KeyboardInterrupt):
+        return not processes.main
+    try:
+        return int(store.add("pilotfish/failed", 1)) > 1
+    except RuntimeError:  # the process that holds the store is gone
+        return True
+
+
+def _lost(error: BaseException) -> bool:
+    from torch.distributed import DistError
+
+    gone = any(words in str(error) for words in ("closed by peer", "reset by peer", "Broken pipe"))
+    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and gone)

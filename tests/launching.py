@@ -1,0 +1,113 @@
+"""Launches of several processes, as torchrun makes them, from one that has imported what they need: seconds each.
+
+    python tests/launching.py JOBS.json
+
+A job is `{"do": ["train", RECIPE, "--run", FOLDER], "out": FOLDER, "processes": 2}`; with `"moved": [OLD, NEW]` a
+folder is copied first. With `"at": 12` process `"rank"` comes to harm as its 12th call begins: it is killed, or with
+`"fault"` refused in these words. Each process says what it has to say in `out/RANK`; `out/codes.json` holds how they
+ended. The cache of each job is empty, as on another machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 100
+"""A process that has not ended by then hangs, and is killed."""
+
+
+def launch(folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
+    """Run jobs, one after the other, in a process of their own."""
+    file = folder / "jobs.json"
+    file.write_text(json.dumps(jobs))
+    command = [sys.executable, __file__, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+
+
+def ended(out: Path) -> tuple[list[int], list[str]]:
+    """How the processes of a job ended, and what each said on standard error."""
+    codes = json.loads((out / "codes.json").read_text())
+    return codes, [(out / str(rank)).read_text() for rank in range(len(codes))]
+
+
+def _launch(job: dict[str, Any]) -> None:
+    out, count = Path(job["out"]), job["processes"]
+    out.mkdir(parents=True)
+    if "moved" in job:
+        shutil.copytree(*job["moved"])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launched = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    deadline = time.monotonic() + LIMIT_S
+    children = [_child(job, rank, launched if count > 1 else {}) for rank in range(count)]
+    (out / "codes.json").write_text(json.dumps([_code(child, deadline) for child in children]))
+
+
+def _child(job: dict[str, Any], rank: int, launched: dict[str, str]) -> int:
+    if child := os.fork():
+        return child
+    out = Path(job["out"])
+    os.dup2(os.open(out / str(rank), os.O_CREAT | os.O_WRONLY), 2)
+    os.environ |= {"PILOTFISH_CACHE": str(out / "cache"), **launched}
+    if launched:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    if job.get("rank") == rank:
+        _come_to_harm(job["at"], job.get("fault"))
+    from pilotfish.cli import main
+
+    try:
+        code = main(job["do"])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    os._exit(code)
+
+
+def _come_to_harm(at: int, fault: str | None) -> None:
+    from counting import count_calls
+    from pilotfish.engine.base import Refused
+    from pilotfish.engine.transformers import TransformersEngine
+
+    calls = count_calls(kill_at=0 if fault else at)
+    if fault:
+        complete = TransformersEngine.complete
+
+        async def refused(self: Any, messages: Any, sampling: Any, seed: int) -> Any:
+            if len(calls) + 1 == at:
+                raise Refused(fault)
+            return await complete(self, messages, sampling, seed)
+
+        TransformersEngine.complete = refused  # type: ignore[method-assign]
+
+
+def _code(child: int, deadline: float) -> int:
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise TimeoutError(f"process {child} hangs")
+
+
+if __name__ == "__main__":
+    import torch
+
+    import pilotfish.cli.progress
+    import pilotfish.train.grpo  # noqa: F401
+
+    torch.set_num_threads(1)
+    for job in json.loads(Path(sys.argv[1]).read_text()):
+        _launch(job)
