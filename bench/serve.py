@@ -55,7 +55,7 @@ Ask = Callable[[int], Awaitable[None]]
 def served(folder: Path, upstream: str, **member: Any) -> Iterator[str]:
     """`pilotfish serve` on a hint team, in a process of its own; gives its address."""
     seat = {"engine": "openai", "base_url": upstream, "concurrency": 512, **member}
-    limits = {"port": 0, "requests_per_minute": 1e6, "instruction": "", "episodes": 100, "waiting": 60}
+    limits = {"port": 0, "requests_per_minute": 1e6, "instruction": ""}
     team = {"collaborator": {**seat, "model": "advises"}, "actor": {**seat, "model": "answers"}}
     Run(folder, parse_recipe({"team": team, "topology": "hint", "serve": limits}))
     command = [

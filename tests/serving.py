@@ -25,8 +25,8 @@ from pilotfish.episode import Journal, Team
 from pilotfish.serve.app import app_of
 from pilotfish.serve.asked import Manner
 from pilotfish.serve.config import ServeConfig
+from pilotfish.serve.door import server_of
 from pilotfish.serve.keys import Keys
-from pilotfish.serve.main import server_of
 from pilotfish.serve.offers import Offer
 from pilotfish.topology import Topology, solo
 from seated import judge

@@ -28,7 +28,7 @@ from test_serve_safety import KEY, hashes
 pytestmark = pytest.mark.browser
 
 EVIL = "</script><script>window.said = 1</script><img src='http://127.0.0.1:9/x' onerror='window.said = 2'>"
-WORDS = f"{EVIL} **bold** [x](javascript:window.said=3) $\\frac{{1}}{{2}}$ \u202eשלום {'without' * 60}"
+WORDS = f"{EVIL} **bold** [x](javascript:window.said=3) $\\frac{{1}}{{2}}$ \u202eשלום\u2028\x1b {'without' * 60}"
 LONG = f"{'without' * 40}\n" * 370 + "the end"
 QUESTION = "What is the sum of the first 20 odd numbers?"
 SMALL, PAIRS = "Try small cases: 1, 1 + 3, 1 + 3 + 5.", "Pair the first with the last."
@@ -303,6 +303,33 @@ def test_turns_that_an_edit_leaves_as_they_were_are_told_in_a_line() -> None:
         rows = looked_at(server, look)
     assert rows[:3] == ["ann: as it was", "led: as it was", "ann: as it was"]
     assert EVIL in rows[3]
+
+
+def test_a_replay_is_edited_in_its_turn_and_keeps_the_edits_before() -> None:
+    async def replayed(page: Page, number: int, words: str) -> None:
+        await page.value(f"document.querySelectorAll('#found [aria-label^=Edit]')[{number}].click()")
+        await page.value("document.activeElement.select()")
+        await page.call("Input.insertText", text=words)
+        await click(page, "Replay from here")
+
+    async def look(page: Page) -> Any:
+        await ask(page)
+        await page.comes(IDLE)
+        await replayed(page, 0, "First of all.")
+        await page.comes("document.querySelectorAll('.replay [aria-label^=Edit]').length === 2")
+        await replayed(page, 3, "<answer>mine</answer>")
+        await page.comes("document.querySelectorAll('.replay .foot h3').length === 2")
+        rows = "[...document.querySelector('.replay').querySelectorAll(':scope > div > .sides')]"
+        return await page.value(FOCUS), await page.value(f"{rows}.map((row) => row.textContent)")
+
+    ann, led = (ScriptedEngine(lambda m, s, seed: f"<answer>{seed}</answer>") for _ in range(2))
+    with served(leader.bind(rounds=2, leader="led"), seats(ann=ann, led=led), trainee="led") as server:
+        focus, rows = looked_at(server, look)
+    assert focus == "Replay 2 (of Replay 1): led says something else"
+    assert rows[0] == "ann: as it was"
+    assert "First of all." in rows[1]
+    assert rows[2] == "ann: as it was"
+    assert "<answer>mine</answer>" in rows[3]
 
 
 def test_changes_lead_from_one_text_to_the_other() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pilotfish import ScriptedEngine
+from pilotfish.serve import episodes
 from pilotfish.team import Messages, Sampling
 from pilotfish.topology import critic, hint, leader
 from seated import seats
@@ -97,6 +98,26 @@ def test_what_stands_before_an_edit_is_not_asked_again() -> None:
         assert ann.calls == calls + 1
     revision = of(first, "turn")[2]["messages"][-1]["content"]
     assert "Look again." in revision
+
+
+def test_an_edit_can_be_added_to_another_and_what_stands_before_it_is_not_asked_again() -> None:
+    ann = ScriptedEngine(lambda m, s, seed: f"{len(m[-1]['content'])} #{seed % 10_000}")
+    led = ScriptedEngine(lambda m, s, seed: f"<answer>{seed % 10_000}</answer>")
+    with served(leader.bind(rounds=3, leader="led"), seats(ann=ann, led=led), trainee="led") as server:
+        name = of(watch(server), "started")[0]["episode"]
+        first = edit(server, name, {"0": "Look again."})
+        calls = ann.calls
+        both = edit(server, name, {"0": "Look again.", "1": "And again."})
+        assert (texts(both)[:3], texts(both)[3]) == (texts(first)[:3], "And again.")
+        assert ann.calls == calls + 1
+        assert texts(both)[4] != texts(first)[4]
+
+
+def test_one_episode_is_edited_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episodes, "REPLAYS", 2)
+    with served(hint, hinting(), trainee="collaborator") as server:
+        name = of(watch(server), "started")[0]["episode"]
+        assert [edit(server, name, {"0": f"{number}"}).status for number in range(3)] == [200, 200, 400]
 
 
 def test_settings_of_the_question_hold_for_its_edits() -> None:

@@ -24,7 +24,7 @@ from pilotfish.engine.lease import Device, Leased
 from pilotfish.engine.meter import Meter, Metered
 from pilotfish.engine.tokens import TokenEngine
 from pilotfish.engine.transformers import TransformersEngine
-from pilotfish.recipe import Recipe, parse_recipe
+from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.run import Run
 from pilotfish.serve.asked import Manner, manner_of
 from pilotfish.serve.main import open_app
@@ -196,6 +196,23 @@ def test_the_command_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFi
     assert "serve.key_env" in capsys.readouterr().err
     assert main(["serve", str(tmp_path / "run"), "--key-env", "NOBODY_SET_THIS"]) == 2
     assert "no key in $NOBODY_SET_THIS" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("topology", "words"),
+    [("critic", "no member 'collaborator'"), ("vote", "note: topology vote failed in a rehearsal")],
+)
+def test_a_topology_that_does_not_fit_the_team_is_told_before_anybody_asks(
+    topology: str, words: str, tmp_path: Path
+) -> None:
+    seat = {"engine": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+    mine = parse_recipe({"team": {"actor": {**seat, "sampling": {"temperature": 0}}}, "topology": topology})
+    said: list[str] = []
+    try:
+        open_app(mine, Run(tmp_path, mine), said.append)
+    except RecipeError as error:
+        said.append(str(error))
+    assert any(words in line for line in said)
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mock_server import MockServer
+from mock_server import Failure, MockServer
 from pilotfish import Sampling, ScriptedEngine, Task, Team, Turn, topology
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.serve.places import Places
@@ -149,6 +149,7 @@ def test_a_silent_stream_shows_that_it_is_alive_and_tells_a_late_failure() -> No
             heard += line.recv(65536)
         line.close()
     assert heard.startswith(b"HTTP/1.1 200")
+    assert b'"retry_after":15' in heard  # a stream has no header left to say it
 
 
 # Clients that leave
@@ -199,6 +200,16 @@ def test_an_outage_of_a_server_behind_is_503_with_retry_after() -> None:
         with served(hint, _team(engine)) as server:
             answer = server.chat("?")
     assert (answer.status, answer.error, answer.headers["retry-after"]) == (503, "member_unavailable", "15")
+
+
+def test_a_conversation_that_does_not_fit_a_server_behind_is_the_clients_to_shorten() -> None:
+    words = '{"error": {"message": "maximum context length is 8 tokens; 9 are too many at http://10.0.0.1"}}'
+    with MockServer(fault=lambda call: Failure(400, words)) as upstream:
+        team = _team(OpenAIEngine(model="mock", base_url=upstream.base_url))
+        with served(hint, team) as server:
+            answer = server.chat("?")
+    assert (answer.status, answer.error) == (400, "context_length_exceeded")
+    assert b"http" not in answer.raw
 
 
 # A server that is full

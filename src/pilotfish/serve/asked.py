@@ -87,12 +87,11 @@ def asked(messages: Messages, wanted: Settings, own: Own, manner: Manner) -> Ask
         context=tuple(context),
     )
     seed = secrets.randbits(48) if wanted.seed is None else wanted.seed
-    return Asked(task, seed, wanted.stops, wanted.max_tokens, wanted.temperature)
+    return Asked(task, seed, tuple(wanted.stop), wanted.max_tokens, wanted.temperature)
 
 
 def conversation(said: Sequence[ChatMessage]) -> Messages:
     """Messages as members read them: one role at a time, since chat templates want them to alternate."""
-    chat = [("system" if one.role == "developer" else one.role, one.content or "") for one in said]
-    turns = groupby((one for one in chat if one[1]), key=lambda one: one[0])
-    joined = [Message(role=role, content="\n\n".join(text for _, text in texts)) for role, texts in turns]
-    return joined or [Message(role="user", content="")]
+    *earlier, last = [("system" if one.role == "developer" else one.role, one.content or "") for one in said]
+    turns = groupby([*(one for one in earlier if one[1]), last], key=lambda one: one[0])
+    return [Message(role=role, content="\n\n".join(text for _, text in texts if text)) for role, texts in turns]

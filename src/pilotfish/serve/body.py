@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from pilotfish.serve.config import ServeConfig
@@ -61,12 +62,17 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+def listed(value: Any) -> Any:
+    """A list, where one text may stand for it."""
+    return [value] if isinstance(value, str) else value
+
+
 class Settings(BaseModel):
     """What all requests may ask of the final turn."""
 
     model_config = ConfigDict(extra="forbid")
 
-    stop: Stop | Annotated[list[Stop], Field(max_length=8)] | None = None
+    stop: Annotated[list[Stop], FailFast()] = Field(default=[], max_length=8)
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
@@ -79,14 +85,16 @@ class Settings(BaseModel):
         fields = {name: given for name, given in value.items() if name not in IGNORED and given is not None}
         for name in NEUTRAL.keys() & fields.keys():
             if (given := fields.pop(name)) not in NEUTRAL[name]:
-                raise ValueError(f"{name} is {str(given)[:80]!r}, and a team has no such setting; leave it out")
+                why = f"{name} is {str(given)[:80]!r}, and a team has no such setting; leave it out"
+                raise PydanticCustomError("no_such_setting", "{why}", {"why": why, "param": name})
         if "max_completion_tokens" in fields:
             fields["max_tokens"] = fields.pop("max_completion_tokens")
         return fields
 
-    @property
-    def stops(self) -> tuple[str, ...]:
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return listed(value)
 
 
 class Wanted(Settings):
@@ -104,6 +112,7 @@ class ChatMessage(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | None = None
+    tool_calls: Any = None
 
     @field_validator("content", mode="before")
     @classmethod
@@ -117,27 +126,38 @@ class ChatMessage(BaseModel):
             raise ValueError("a part is no text, and text is all that a team reads")
         return "\n".join(texts)
 
+    @field_validator("tool_calls")
+    @classmethod
+    def _none(cls, value: Any) -> None:
+        if value:
+            raise ValueError("a team calls no tools and reads no calls; leave such messages out")
+
+
+Said = Annotated[list[ChatMessage], FailFast()]
+"""Messages, read up to the first that is wrong: half a million of them fit into a body."""
+
 
 class Conversation(BaseModel):
     """A body that holds one."""
 
-    messages: list[ChatMessage]
+    messages: Said
 
 
 class Chat(Wanted, Conversation):
     """The body of `/v1/chat/completions`."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Said = Field(min_length=1)
 
 
 class Prompt(Wanted):
     """The body of `/v1/completions`: each prompt is a task of its own."""
 
-    prompt: str | Annotated[list[str], Field(min_length=1)]
+    prompt: Annotated[list[str], FailFast()] = Field(min_length=1)
 
-    @property
-    def prompts(self) -> list[str]:
-        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _prompts(cls, value: Any) -> Any:
+        return listed(value)
 
 
 async def read(request: Request, kind: type[Body], config: ServeConfig) -> Body:
@@ -168,16 +188,17 @@ async def _bytes(request: Request, most: int) -> bytes:
 
 def _complaint(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False)[0]
-    place = ".".join(str(step) for step in first["loc"])
+    place = ".".join(str(step) for step in first["loc"])[:200]
     why = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         why = "a team has no such setting; leave it out"
-    return ApiError(400, f"{place}: {why}" if place else why, "invalid_request", param=place or None)
+    param = place or first.get("ctx", {}).get("param")
+    return ApiError(400, f"{place}: {why}" if place else why, "invalid_request", param=param)
 
 
 def _check_limits(body: Settings, config: ServeConfig) -> None:
     answers = body.n if isinstance(body, Wanted) else 1
-    answers *= len(body.prompts) if isinstance(body, Prompt) else 1
+    answers *= len(body.prompt) if isinstance(body, Prompt) else 1
     messages = len(body.messages) if isinstance(body, Conversation) else 1
     for name, found, most in (
         ("n", answers, config.choices),

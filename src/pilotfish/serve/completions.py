@@ -45,7 +45,7 @@ class Completions:
 
     async def text(self, request: Request) -> Response:
         body = await read(request, Prompt, self._player.config)
-        chats = [[Message(role="user", content=prompt)] for prompt in body.prompts]
+        chats = [[Message(role="user", content=prompt)] for prompt in body.prompt]
         questions = [asked(chat, body, body.pilotfish, self._manner) for chat in chats]
         return await self._answer(request, body, Answer("text", body.model), questions)
 

@@ -28,7 +28,7 @@ class ServeConfig(Model):
     waiting: int = Field(default=256, ge=0)
     """Most requests in line behind them; one more is refused with 503."""
     requests_per_minute: float = Field(default=6000.0, gt=0)
-    """Of each key, or of each address where there are no keys; one more is refused with 429."""
+    """Of each key, or of each address where there are no keys; ten seconds' worth may come at once, more get 429."""
     body_bytes: int = Field(default=1_000_000, ge=1)
     """Most bytes in a request."""
     messages: int = Field(default=256, ge=1)

@@ -25,7 +25,7 @@ from pilotfish.episode import Journal, Turn
 from pilotfish.episode.audience import Audience
 from pilotfish.episode.calls import Call
 from pilotfish.serve.asked import Asked, Manner, asked, conversation
-from pilotfish.serve.body import ChatMessage, Conversation, Own, Rule, Settings, read
+from pilotfish.serve.body import Conversation, Own, Rule, Said, Settings, read
 from pilotfish.serve.completions import offered
 from pilotfish.serve.errors import ApiError, told
 from pilotfish.serve.form import event, verdict_of
@@ -36,12 +36,14 @@ from pilotfish.serve.usage import by_member, turn_of, turns_of, usage_of
 
 WORDS = 20_000
 """Most characters of an edit."""
+REPLAYS = 100
+"""Most edits of one episode: what they lead to is kept with it."""
 
 
 class Watched(Settings, Conversation):
     """The body: a question, or an episode with edits."""
 
-    messages: list[ChatMessage] = Field(default=[])
+    messages: Said = Field(default=[])
     models: list[str] = Field(default=["team"], min_length=1, max_length=4)
     gold: str = ""
     verifier: Rule | None = None
@@ -64,7 +66,7 @@ class Watched(Settings, Conversation):
         return self
 
 
-@dataclass(frozen=True)
+@dataclass
 class Session:
     """An episode that may be gone on with, by whoever began it."""
 
@@ -72,7 +74,8 @@ class Session:
     asked: Asked
     journal: Journal
     decisions: dict[str, int] = field(default_factory=dict)
-    """By model, how many decisions the trainee took."""
+    """By model, how many decisions the trainee took at most."""
+    replays: int = 0
 
 
 class Sessions:
@@ -124,6 +127,7 @@ class Episodes:
         else:
             session = self._sessions.find(body.episode, caller)
             _check_edits(body, session, offers)
+            session.replays += 1
         work = partial(self._play, body, session, offers)
         return Events(work, config.timeout_s, config.keep_alive_s)
 
@@ -148,7 +152,8 @@ class Episodes:
         except Exception as error:
             put(event({"model": offer.name, **told(error).body()}, "error"))
             return
-        session.decisions.setdefault(offer.name, len({placed.depth for placed in episode.decisions()}))
+        taken = len({placed.depth for placed in episode.decisions()})
+        session.decisions[offer.name] = max(taken, session.decisions.get(offer.name, 0))
         found = {**verdict_of(episode), "usage": usage_of(by_member(turns_of([episode])), offer.team.members)}
         put(event({"model": offer.name, "answer": episode.answer, "seconds": episode.seconds, **found}, "verdict"))
 
@@ -185,5 +190,7 @@ def _check_edits(body: Watched, session: Session, offers: list[Offer]) -> None:
     taken = max((session.decisions.get(offer.name, 0) for offer in offers), default=0)
     if not taken:
         raise ApiError(400, "edits: the trainee takes no part in this episode", "invalid_request")
+    if session.replays >= REPLAYS:
+        raise ApiError(400, f"edits: {REPLAYS} of one episode are the most; ask anew", "over_limit")
     if wrong := [number for number in body.edits if not 0 <= number < taken]:
         raise ApiError(400, f"edits: no decision {wrong[0]}; the trainee took {taken}, from 0", "invalid_request")

@@ -67,9 +67,9 @@ class Answer:
 
 
 def event(fields: dict[str, Any], name: str = "") -> bytes:
-    """A server-sent event."""
+    """A server-sent event, in ASCII: some clients take other line ends of Unicode for the end of a line."""
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {json.dumps(fields, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+    return f"{head}data: {json.dumps(fields, separators=(',', ':'))}\n\n".encode()
 
 
 def finish_reason(episode: Episode) -> str:

@@ -6,6 +6,7 @@ its host, come from no other origin, and bring JSON. Nothing is allowed across o
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ from pilotfish.serve.metrics import Metrics
 LOCAL = ("localhost", "127.0.0.1", "::1")
 CALLERS = 10_000
 """Most callers whose rate is remembered."""
+BURST_S = 10.0
+"""What so many seconds bring may come at once: a crowd of clients starts together."""
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -60,7 +63,7 @@ class Guard:
             await self._app(scope, receive, answer)
         except ClientDisconnect:
             pass  # in the middle of its own request
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             found = told(error)
             if not answer.status:
                 await found.response()(scope, receive, answer)
@@ -99,7 +102,7 @@ class Guard:
             raise ApiError(413, f"a request may have {self._config.body_bytes} bytes", "body_too_large")
 
     def _check_rate(self, caller: str) -> None:
-        bucket = self._buckets.pop(caller, None) or Bucket(self._config.requests_per_minute)
+        bucket = self._buckets.pop(caller, None) or Bucket(self._config.requests_per_minute, BURST_S)
         self._buckets[caller] = bucket
         if len(self._buckets) > CALLERS:
             self._buckets.popitem(last=False)

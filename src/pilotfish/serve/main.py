@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 
 from pilotfish.recipe import Recipe, RecipeError
@@ -20,12 +18,14 @@ from pilotfish.seats import Seats
 from pilotfish.serve.app import app_of
 from pilotfish.serve.asked import manner_of
 from pilotfish.serve.config import ServeConfig
-from pilotfish.serve.keys import keys_in
+from pilotfish.serve.door import server_of
+from pilotfish.serve.keys import Keys, keys_in
 from pilotfish.serve.offers import offers_of
+from pilotfish.serve.rehearsal import rehearse
 from pilotfish.verify import VerifierPool
 
-LEAVE_S = 10
-"""Seconds that requests get to end once the server is told to stop."""
+BACKLOG = 1024
+"""Most connections that wait to be taken."""
 
 
 def serve(recipe: Recipe, run: Run, *, told: Callable[[str], None] = lambda line: None) -> None:
@@ -41,35 +41,23 @@ def serve(recipe: Recipe, run: Run, *, told: Callable[[str], None] = lambda line
         Refused: no key where one is named, or weights that cannot be loaded.
     """
     config = recipe.serve
-    app = open_app(recipe, run, told)
-    with _listening(config) as door:
+    _keys(config)
+    with _bound(config) as door:  # what can be refused is, before weights are loaded
+        app = open_app(recipe, run, told)
+        door.listen(BACKLOG)
         told(f"http://{_shown(config.host)}:{door.getsockname()[1]}/v1; stop it with Ctrl-C")
         server_of(app).run([door])
 
 
-def server_of(app: Starlette) -> uvicorn.Server:
-    """The HTTP server around an application."""
-    quiet: dict[str, Any] = {
-        "log_level": "warning",
-        "access_log": False,
-        "server_header": False,
-        "proxy_headers": False,
-    }
-    return uvicorn.Server(uvicorn.Config(app, timeout_keep_alive=65, timeout_graceful_shutdown=LEAVE_S, **quiet))
-
-
 def open_app(recipe: Recipe, run: Run, told: Callable[[str], None]) -> Starlette:
     """The application of a run, with its team loaded; ending its lifespan closes all that it holds."""
-    config, keys = recipe.serve, keys_in(recipe.serve.key_env)
-    if not config.local and not keys:
-        raise RecipeError(
-            f"serve.host {config.host} lets others in: name an environment variable with API keys in serve.key_env"
-        )
+    config, keys = recipe.serve, _keys(recipe.serve)
     journal = run.journal(writable=config.record)
     seats, pool = Seats(recipe, journal), VerifierPool()
     offers = offers_of(recipe, run, seats)
     for engine in offers["team"].team.engines.values():
         _ = engine.identity  # of weights it is a hash, which takes seconds the first time
+    rehearse(offers["team"], told)
     if recipe.trainee and not offers["team"].trained:
         told(f"note: {run.folder} has no trained weights for {recipe.trainee}; it is served as before training")
     told(f"models: {', '.join(offers)}")
@@ -83,11 +71,24 @@ def open_app(recipe: Recipe, run: Run, told: Callable[[str], None]) -> Starlette
     return app_of(offers, manner_of(recipe), config, keys, judge=pool.judge, record=record, close=close)
 
 
-def _listening(config: ServeConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+def _keys(config: ServeConfig) -> Keys:
+    keys = keys_in(config.key_env)
+    if not config.local and not keys:
+        raise RecipeError(
+            f"serve.host {config.host} lets others in: name an environment variable with API keys in serve.key_env"
+        )
+    return keys
+
+
+def _bound(config: ServeConfig) -> socket.socket:
+    """A socket that holds the port; nobody can connect before it listens."""
+    door = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        return socket.create_server((config.host, config.port), family=family, backlog=1024)
+        door.bind((config.host, config.port))
+        return door
     except OSError as error:
+        door.close()
         where = f"serve.host {config.host}, serve.port {config.port}"
         raise RecipeError(f"{where}: {error.strerror}; choose another with --port") from error
 

@@ -105,7 +105,7 @@ class Player:
         audience = replace(audience, sampling=asked.sampling, choice=f"choice {number}" if number else "")
         scopes = Scopes(asked.scope, seed=asked.seed)
         episode = await self._play(offer, asked, journal, scopes, audience, edits)
-        if number and not any(placed.final for placed in episode.turns):
+        if number and episode.answer is not None and not any(placed.final for placed in episode.turns):
             apart = replace(scopes, group=f"{scopes.group}/{number}")
             episode = await self._play(offer, asked, journal, apart, audience, edits)
         self.metrics.seconds.labels(offer.name).observe(episode.seconds)
@@ -126,8 +126,8 @@ class Player:
         if edits:
             version = team.engines[trainee_of(team)].version
             team = replace(team, instead={depth: Said(words, version) for depth, words in edits.items()})
-            # Unedited decisions after the first edit depend on it through the salt.
-            salts = {min(edits): f"edit {digest(sorted(edits.items()))}"}
+            # What follows an edit depends on it through the salt, and not on a later one: that can be added.
+            salts = {depth: f"edit {digest(words)}" for depth, words in edits.items()}
         episode = await play(
             asked.task,
             offer.topology,

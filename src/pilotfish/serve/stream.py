@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -22,6 +23,8 @@ Put = Callable[[bytes], None]
 """Takes an event that is to be sent."""
 GONE = 499
 """The status of an answer that nobody waits for any more, for the counters."""
+LAST_WORDS_S = 5.0
+"""Seconds that a client has to take the reason why its stream ends."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ async def answered(request: Request, work: Coroutine[Any, Any, Response], second
         async with asyncio.timeout(seconds):
             await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
         return doing.result() if doing.done() else Response(status_code=GONE)
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
         return told(error).response()
     finally:
         await _end(doing, gone)
@@ -81,8 +84,11 @@ class Events(Response):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 else:
                     self.status_code = GONE
-        except Exception as error:
-            await self._fail(error, scope, receive, send)
+        except (Exception, asyncio.CancelledError) as error:
+            doing.cancel()
+            with suppress(TimeoutError):  # whoever does not read is told nothing
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._fail(error, scope, receive, send)
         finally:
             await _end(doing, gone)
 
@@ -106,7 +112,7 @@ class Events(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def _fail(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _fail(self, error: BaseException, scope: Scope, receive: Receive, send: Send) -> None:
         found = told(error)
         if not self._begun:
             await found.response()(scope, receive, send)

@@ -64,7 +64,7 @@ async function send() {
 async function put(asked, wanted) {
   const messages = [...context, { role: "user", content: asked }];
   let episode = null;
-  const team = column("The team", wanted);
+  const team = Object.assign(column("The team", wanted), { edits: {} });
   const alone = beside.value ? { [beside.value]: column(named(beside.value), wanted) } : {};
   const listeners = { ...alone, team };
   const body = { messages, models: Object.keys(listeners), gold: wanted, verifier: verifier.value || null };
@@ -73,21 +73,29 @@ async function put(asked, wanted) {
     found.replaceChildren(make("div", { class: "sides" }, ...Object.values(listeners).map((one) => one.element)));
   });
   if (!team.answer) return;
-  for (const turn of [...team.cards.values()].filter(({ begun, ended }) => begun.decision !== null && ended))
-    editable(turn, (text) => again(episode, team, turn, text, wanted));
+  open(episode, team, wanted);
   const told = [...messages, { role: "assistant", content: team.answer.answer }];
   team.foot.append(button("Go on from this answer", () => follow(told)));
 }
 
-// Play an episode again with other words of the trainee. The newest replay stands first.
+// What the trainee has said can be edited, in an episode or in a replay of it.
+const open = (episode, played, wanted) => {
+  for (const turn of [...played.cards.values()].filter(({ begun, ended }) => begun.decision !== null && ended))
+    editable(turn, (text) => again(episode, played, turn, text, wanted));
+};
+
+// Play an episode again with other words of the trainee, behind the edits that led there. The newest replay stands first.
 async function again(episode, before, edited, text, wanted) {
-  const title = `Replay ${found.children.length}`;
-  const one = replay(title, before, edited, wanted, cancel);
+  const title = `Replay ${found.children.length}${before.title ? ` (of ${before.title})` : ""}`;
+  const { decision } = edited.begun;
+  const earlier = Object.entries(before.edits).filter(([number]) => number < decision);
+  const edits = { ...Object.fromEntries(earlier), [decision]: text };
+  const one = Object.assign(replay(title, before, edited, wanted, cancel), { edits, title });
   found.firstElementChild.after(one.element);
   one.show();
-  const body = { episode, edits: { [edited.begun.decision]: text }, models: ["team"] };
   try {
-    await play(body, { team: one }, () => {});
+    await play({ episode, edits, models: ["team"] }, { team: one }, () => {});
+    if (one.answer) open(episode, one, wanted);
   } catch (error) {
     one.stop(error.message);
     if (error.status === 401 || !(error instanceof Problem)) show(error);
