@@ -159,7 +159,7 @@ def test_lengths_come_from_what_a_run_has_recorded(make: Make, tmp_path: Path) -
 
 
 def test_a_trainee_that_is_never_asked_is_named(make: Make) -> None:
-    with pytest.raises(ValueError, match="does not come to decision 0 of collaborator"):
+    with pytest.raises(RecipeError, match="solo asks collaborator for 0 decisions"):
         estimate_recipe(parse_recipe(make("solo")))
 
 

@@ -295,3 +295,8 @@ def test_an_outage_stops_the_run_and_once_mended_it_goes_on(recipe, tmp_path):
 def test_a_batch_is_no_larger_than_the_rows_and_whole_micro_batches(batch, micro, rows, expected):
     config = BacktrackConfig(method="backtrack", batch=batch, micro_batch=micro)
     assert batches(config, rows) == expected
+
+
+def test_the_batch_of_a_few_rows_divides_among_processes() -> None:
+    config = BacktrackConfig(method="backtrack", batch=32)
+    assert [batches(config, rows, 2) for rows in (1, 2, 5)] == [(2, 2), (2, 2), (4, 4)]

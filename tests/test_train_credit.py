@@ -14,12 +14,13 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from pilotfish import Journal, ScriptedEngine, Task, Verdict, topology
 from pilotfish.episode import Team
+from pilotfish.preflight.measured import measured
 from pilotfish.topology import critic, hint
 from pilotfish.train.diagnostics import diagnose
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.row import Row, RowId
 from scene import TASKS, Scene, Spoken
-from tiny import save_tiny
+from tiny import save_tiny, tiny_tokenizer
 from training import TASKS as SUMS
 from training import learn, recipe
 
@@ -82,6 +83,48 @@ def test_the_branch_that_is_the_next_prefix_does_not_depend_on_rewards(tmp_path:
     assert len(set(drawn)) > 1, "always the same row"
 
 
+def fails_behind(scene: Scene, words: set[str]) -> None:
+    """The actor is away whenever it is to revise after one of these comments."""
+
+    def is_away(messages: Any, sampling: Any, seed: int) -> bool:
+        return bool(words & set(messages[-1]["content"].splitlines()))
+
+    trainee = Spoken(lambda messages, sampling, seed: f"hint {seed}", identity=None)
+    actor = ScriptedEngine(lambda messages, sampling, seed: f"answer {seed}", fail=is_away)
+    scene.rollout.team = Team(scene.rollout.team.members, {"collaborator": trainee, "actor": actor})
+
+
+@topology
+async def commented(task: Task, room: Any) -> Any:
+    """Three comments and revisions in turn, each of which shows all that was said."""
+    told = [task.question]
+    for _ in range(3):
+        for member in ("collaborator", "actor"):
+            told.append((await room.ask(member, "\n".join(told))).text)
+    return told[-1]
+
+
+def test_later_decisions_go_on_from_a_row_that_no_outage_ended_and_a_resumed_run_from_the_same(tmp_path: Path) -> None:
+    def played(folder: str, away: set[str]) -> list[list[Row]]:
+        opened = Journal(tmp_path / folder)
+        scene = Scene(opened, commented, actor_temperature=0.7)
+        fails_behind(scene, away)
+        found = split(scene.train([RowId("a", decision=decision) for decision in (0, 1, 2)]))
+        opened.close()
+        return found
+
+    first_drawn = said(played("whole", set())[1][0])[0]
+    then_drawn = said(played("once", {first_drawn})[2][0])[1]
+    firsts, seconds, thirds = played("cut", {first_drawn, then_drawn})
+    assert [sum(row.lost for row in group) for group in (firsts, seconds, thirds)] == [1, 1, 0]
+    assert {said(row)[0] for row in seconds} == {said(row)[0] for row in thirds} < {row.text for row in firsts}
+    assert {said(row)[1] for row in thirds} < {row.text for row in seconds if not row.lost}
+    again = played("cut", set())
+    assert [[row.text for row in group] for group in again] == [
+        [row.text for row in group] for group in (firsts, seconds, thirds)
+    ]
+
+
 # -- credit: episode
 
 
@@ -92,6 +135,20 @@ def test_whole_episodes_are_played_once_for_all_their_decisions(journal: Journal
     assert [row.episodes[0].id for row in first] == [row.episodes[0].id for row in second]
     assert [row.reward for row in first] == [row.reward for row in second]
     assert [[one.text, other.text] for one, other in zip(first, second, strict=True)] == [said(row) for row in first]
+
+
+def test_a_whole_episode_is_judged_once_for_all_its_decisions(journal: Journal) -> None:
+    """A judge may say something else the second time; the rows of one episode have one reward all the same."""
+    scene = Scene(journal, critic.bind(rounds=2), credit="episode")
+    times = itertools.count()
+
+    async def moody(task: Task, answer: str, form: str) -> Verdict:
+        return Verdict(float(next(times) % 2), answer)
+
+    scene.rollout.judge = moody
+    first, second = split(scene.train([RowId("a", decision=0), RowId("a", decision=1)]))
+    assert [row.reward for row in first] == [row.reward for row in second]
+    assert next(times) == 4
 
 
 def test_the_terms_of_an_episode_are_the_mean_over_its_decisions(journal: Journal) -> None:
@@ -139,22 +196,23 @@ def test_every_decision_has_the_advantage_of_its_episode_among_the_groups_episod
     rows = [RowId(task, decision=decision) for task in SUMS for decision in (0, 1)]
     learned = learn(made, until_even, tmp_path, judge=by_time, rows=rows)
     table: dict[Any, set[float]] = {}
-    fillers = 0
+    fillers, silence = 0, tiny_tokenizer().eos_token_id
     played = split(learned.rows[0], 16)
     for first, second in zip(played[::2], played[1::2], strict=True):
         assert [row.id.decision for row in (first[0], second[0])] == [0, 1], "an episode's decisions stand together"
         rewards = [row.episodes[0].verdict.reward or 0.0 for row in first]
         for row in (*first, *second):
             value = ((row.episodes[0].verdict.reward or 0.0) - mean(rewards)) / (stdev(rewards) + 1e-4)
-            table.setdefault((tuple(row.prompt_ids), tuple(row.completion_ids)), set()).add(round(value, 4))
+            words = row.completion_ids if row.trained else [silence]
+            table.setdefault((tuple(row.prompt_ids), tuple(words)), set()).add(round(value, 4))
             fillers += not row.trained
         assert [row.trained for row in second] == [row.episodes[0].answer != "early" for row in first]
     assert 4 < fillers < 28
     (inputs,) = seen
     for at, advantage in enumerate(inputs["advantages"].tolist()):
         prompt = tuple(inputs["prompt_ids"][at][inputs["prompt_mask"][at].bool()].tolist())
-        words = tuple(inputs["completion_ids"][at][inputs["completion_mask"][at].bool()].tolist())
-        assert min(abs(advantage - value) for value in table[prompt, words]) < 2e-4
+        said_there = tuple(inputs["completion_ids"][at][inputs["completion_mask"][at].bool()].tolist())
+        assert min(abs(advantage - value) for value in table[prompt, said_there]) < 2e-4
     assert int((inputs["tool_mask"] * inputs["completion_mask"]).any(1).sum()) == 64 - fillers
     assert torch.isfinite(inputs["advantages"]).all()
 
@@ -200,6 +258,24 @@ def test_the_counterfactual_takes_off_what_the_episode_is_worth_without_the_word
         assert [placed.turn.text for placed in row.silent.decisions()] == [said(row)[0], ""]
 
 
+@topology
+async def three(task: Task, room: Any) -> Any:
+    said: list[str] = []
+    for number in range(3):
+        said.append((await room.ask("collaborator", f"{task.question} {number}, after {said}")).text)
+    return await room.ask("actor", f"{task.question} {said}", final=True)
+
+
+def test_episodes_that_fall_silent_at_different_decisions_are_two_and_the_silence_is_no_call(journal: Journal) -> None:
+    scene = Scene(journal, three, credit="episode", reward={"counterfactual": 1.0})
+    rows = scene.train([RowId("a", decision=decision) for decision in (0, 1, 2)])
+    silent = [row.silent for row in rows if row.silent]
+    assert len({episode.id for episode in silent}) == len(silent) == 8
+    for episode in silent:
+        assert journal.episode(episode.id) == episode
+    assert measured(journal.turns())["collaborator"].calls == scene.trainee.calls == 4 * 3
+
+
 def test_what_the_silent_episode_costs_is_counted(journal: Journal) -> None:
     plain = Scene(journal, last_counts, credit="episode")
     tokens = diagnose(plain.train(groups(0, 1)), {}, TASKS, 4)["tokens/actor"]
@@ -226,7 +302,7 @@ def test_words_that_hold_the_gold_answer_are_punished(journal: Journal) -> None:
         ({"credit": "episode", "horizon": "decision"}, "credit episode: whole episodes"),
         ({"credit": "episode", "answers": 2}, "credit episode: whole episodes"),
         ({"credit": "episode", "prefix": "shaped", "decision": 1}, "credit episode: whole episodes"),
-        ({"decision": "all", "prefix": "shaped"}, "the first decision stands on no shaped answers"),
+        ({"decision": "all", "prefix": "shaped"}, "decision is all: the first decision stands on no shaped answers"),
         ({"decision": "some"}, "decision"),
     ],
 )

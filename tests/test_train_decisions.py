@@ -16,7 +16,7 @@ from pilotfish.engine.base import Completion
 from pilotfish.episode import Scopes, Team, play
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.team import Messages, Sampling
-from pilotfish.train.decisions import trained_decisions
+from pilotfish.train.decisions import cautions, trained_decisions
 from pilotfish.train.order import order
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.rollout import Rollout
@@ -63,19 +63,89 @@ def test_words_stand_for_the_decisions_that_a_topology_has(topology: Any, count:
 
 def test_numbers_stand_as_they_are() -> None:
     assert found(made(CRITIC, decision=[1, 0])) == ((1, 0),)
-    assert found(made(CRITIC, decision=5)) == ((5,),), "what a topology does not come to is told when it is played"
+    assert found(made(CRITIC, decision=5)) == ((5,),)
+    assert found(made("hint", [CRITIC, DEBATE], decision=[0, 2])) == ((0, 2),) * 3
 
 
-def test_in_a_mix_each_topology_is_trained_for_the_decisions_that_it_has() -> None:
+def test_in_a_mix_words_stand_for_the_decisions_of_each_topology() -> None:
     assert found(made("hint", [CRITIC, DEBATE], decision="all")) == ((0,), (0, 1), (0, 1, 2))
     assert found(made("hint", [CRITIC, DEBATE], decision="last")) == ((0,), (1,), (2,))
-    assert found(made("hint", [CRITIC, DEBATE], decision=[0, 2])) == ((0,), (0,), (0, 2))
-    with pytest.raises(RecipeError, match=r"train.decision is 1, and hint asks collaborator for 1 decisions"):
-        found(made(CRITIC, ["hint"], decision=1))
+
+
+def told(recipe: Recipe) -> list[str]:
+    assert isinstance(recipe.train, TrainConfig)
+    return cautions(recipe, recipe.train)
+
+
+def test_a_number_that_filler_does_not_come_to_is_told_for_each_topology_and_stands() -> None:
+    assert told(made(CRITIC, decision=[1, 0])) == []
+    assert told(made(CRITIC, decision="all")) == []
+    (far,) = told(made(CRITIC, decision=[0, 99]))
+    assert far.startswith("train.decision 99: where everyone says filler, critic(rounds=2) comes to 2 of collaborator")
+    first, second, third = told(made("hint", [CRITIC, DEBATE], decision=[1, 2]))
+    assert ("1: " in first, "2: " in second, "2: " in third) == (True, True, True)
+    assert [line.count("hint") + 2 * line.count("critic") for line in (first, second, third)] == [1, 1, 2]
+    assert told(made("critic", decision=5, horizon="decision")) == [], "it is played with as many rounds as it takes"
+
+
+def test_a_router_that_filler_ends_early_is_trained_as_its_recipe_says(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    router = f"{tmp_path / 'own.py'}:router"
+    for mix in ((), ("hint",)):
+        recipe = made(router, mix, decision=[0, 1])
+        assert found(recipe) == ((0, 1),) * (1 + len(mix))
+        assert [" router " in line for line in told(recipe)] == [True, False][: 1 + len(mix)]
+
+
+def test_what_is_asked_on_several_branches_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    with pytest.raises(
+        RecipeError, match=r"both asks collaborator for decision 0 on 2 concurrent branches.* train another decision"
+    ):
+        told(made(f"{tmp_path / 'own.py'}:both"))
+
+
+def test_a_trainee_that_no_topology_asks_is_refused() -> None:
+    with pytest.raises(RecipeError, match="decision is 0, and solo asks collaborator for 0 decisions where"):
+        told(made("solo"))
+    assert len(told(made("solo", ["hint"]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("topology", "answers"),
+    [
+        ({"name": "solo", "options": {"member": "collaborator"}}, True),
+        ({"name": "reflect", "options": {"member": "collaborator"}}, True),
+        (LEADER, True),
+        ("hint", False),
+        (CRITIC, False),
+    ],
+)
+def test_a_trainee_that_would_be_punished_for_its_own_answers_is_told(topology: Any, answers: bool) -> None:
+    lines = told(made(topology, reward={"leak": 0.5}))
+    assert ["reward.leak is 0.5, and in" in line for line in lines] == [True] * answers
+
+
+def test_rewards_against_silence_need_a_later_decision() -> None:
+    settings = {"credit": "episode", "reward": {"counterfactual": 0.5}}
+    for topology, decision in (("hint", "all"), ("hint", "last"), (CRITIC, 0), (CRITIC, "first")):
+        with pytest.raises(
+            RecipeError, match=r"counterfactual is 0.5, and only an episode's first decision"
+        ):
+            found(made(topology, decision=decision, **settings))
+    assert found(made("hint", [CRITIC], decision="all", **settings)) == ((0,), (0, 1))
+
+
+@pytest.mark.parametrize("value", [-1, "middle", 1.5, None, True, "1", [0, -1], [True]])
+def test_what_names_no_decision_is_refused_in_one_line(value: Any) -> None:
+    with pytest.raises(RecipeError) as refused:
+        made(CRITIC, decision=value)
+    way_out = "give a number from 0, several ([0, 2]), or first, last, all"
+    assert str(refused.value) == f"recipe: train.decision: {value!r} names no decision; {way_out}"
 
 
 def test_a_trainee_who_is_never_asked_and_a_topology_that_cannot_be_played_are_told_by_name() -> None:
-    with pytest.raises(RecipeError, match=r"decision is all, and solo asks collaborator for 0 decisions; correct"):
+    with pytest.raises(RecipeError, match=r"decision is all, and solo asks collaborator for 0 decisions where"):
         found(made("solo", decision="all"))
     lost = {"name": "hint", "options": {"actor": "nobody"}}
     with pytest.raises(
@@ -91,11 +161,19 @@ def test_a_trainee_who_is_never_asked_and_a_topology_that_cannot_be_played_are_t
         (["critic"], {"prefix": "stored"}, "mix: answers are stored for one topology"),
         (["critic"], {"method": "backtrack"}, "mix: answers are stored for one topology"),
         (["nonsense"], {}, "topology 'nonsense'"),
+        (
+            ["{own}:mine", "{other}:mine"],
+            {},
+            r"own.py:mine and .*other.py:mine are both called mine; name one with @topol",
+        ),
     ],
 )
-def test_a_mix_that_cannot_be_is_refused(mix: Any, train: Any, told: str) -> None:
+def test_a_mix_that_cannot_be_is_refused(mix: Any, train: Any, told: str, tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.py" for name in ("own", "other")}
+    for file in files.values():
+        file.write_text(OWN)
     with pytest.raises(RecipeError, match=told):
-        made("hint", mix, **train)
+        made("hint", [name.format(**files) for name in mix], **train)
 
 
 def test_the_decisions_of_a_task_stand_together_in_the_order() -> None:
@@ -188,6 +266,19 @@ from pilotfish import topology
 @topology
 async def mine(task, room):
     return await room.ask("collaborator", task.meta["level"])
+
+@topology
+async def both(task, room):
+    said = await room.gather(*(room.ask("collaborator", f"{task.question} {n}") for n in range(2)))
+    return said[0]
+
+@topology
+async def router(task, room):
+    role = await room.ask("collaborator", task.question)
+    if "EXPERT" not in role.text:
+        return await room.ask("actor", task.question)
+    more = await room.ask("collaborator", role.text)
+    return await room.ask("actor", more.text)
 
 @topology
 async def endless(task, room):

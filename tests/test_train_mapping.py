@@ -69,7 +69,7 @@ def advantages(rows: list[Row], size: int) -> dict[Any, float]:
 def test_a_step_of_192_rows_is_learned_in_three_updates_from_the_sampling_weights(tmp_path: Path, passes: Any) -> None:
     settings = {"group_size": 16, "tasks_per_step": 12, "updates_per_step": 3, "micro_batch": 32, "steps": 2}
     made = recipe(save_tiny(tmp_path / "model"), "hint", profile="release", **settings)
-    learned = learn(made, PROMPTS["hint"], tmp_path, tasks=TWELVE, epochs=2)
+    learned = learn(made, PROMPTS["hint"], tmp_path, tasks=TWELVE)
     assert learned.trainer.state.global_step == 6
     assert [len(rows) for rows in learned.rows] == [192, 192]
     first = [inputs for inputs in passes if inputs["update"] < 3]
@@ -143,7 +143,7 @@ def test_a_row_without_a_verdict_leaves_the_baseline_and_teaches_nothing(
 def test_a_row_whose_decision_was_never_reached_is_logged_and_carries_no_loss(tmp_path: Path, passes: Any) -> None:
     actor = ScriptedEngine(helps, fail=lambda messages, sampling, seed: "What is 3" in messages[-1]["content"])
     made = recipe(save_tiny(tmp_path / "model"), "critic", tasks_per_step=8, micro_batch=128, steps=1)
-    learned = learn(made, PROMPTS["critic"], tmp_path, actor=actor, epochs=1)
+    learned = learn(made, PROMPTS["critic"], tmp_path, actor=actor)
     assert learned.logged[0]["team/no_verdict"] == pytest.approx(1 / 8)
     assert int(passes[0]["tool_mask"][:, 0].sum()) == 7 * 16
 
@@ -218,9 +218,9 @@ def test_groups_that_would_straddle_processes_are_refused(tmp_path: Path, monkey
 
 
 def test_rows_that_do_not_divide_among_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match=r"192 rows a step do not divide into 3 updates x 2 processes x .* = 64"):
-        arguments(TrainConfig(micro_batch=64), 1, tmp_path, seed=0, limit=8)
+    monkeypatch.setenv("WORLD_SIZE", "12")
+    with pytest.raises(ValueError, match=r"192 rows a step do not divide into 3 updates x 12 processes; change"):
+        arguments(TrainConfig(), 1, tmp_path, seed=0, limit=8)
 
 
 def test_rows_that_do_not_divide_into_updates_are_refused_when_the_recipe_is_read() -> None:
@@ -247,7 +247,7 @@ def test_an_epoch_goes_through_each_task_once_in_an_order_of_its_own() -> None:
 
 def test_trl_takes_the_groups_in_this_order(tmp_path: Path) -> None:
     made = recipe(save_tiny(tmp_path / "model"), "solo", group_size=2, micro_batch=8, steps=4)
-    learned = learn(made, PROMPTS["solo"], tmp_path, epochs=1)
+    learned = learn(made, PROMPTS["solo"], tmp_path)
     played = [row.id for rows in learned.rows for row in rows[::2]]
     assert played == order([RowId(task) for task in TASKS], made.train, seed=0)
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from pilotfish.collect.main import collect
 from pilotfish.evaluate.lineup import standard_arms
 from pilotfish.preflight.estimate import estimate_recipe
 from pilotfish.preflight.filler import Ledger, RehearsedSeats, quarter_of_characters
 from pilotfish.preflight.tryout import tryout
-from pilotfish.recipe import Recipe, parse_recipe
+from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.run import Run, RunError
 from pilotfish.task import Task
 from pilotfish.train.main import train
@@ -80,6 +81,34 @@ def test_the_estimate_knows_that_a_later_decision_goes_on_from_a_branch_of_the_e
     whole = calls(make(topology=CRITIC, train={"decision": "all", "credit": "episode"}))
     assert whole["training", "collaborator"] == 40 * (4 + 4)
     assert whole["training", "actor"] == 40 * (1 + 4 + 4)
+
+
+CRITIC3 = {"name": "critic", "options": {"rounds": 3}}
+
+
+@pytest.mark.parametrize(
+    ("topology", "mix", "size", "comments", "drafts"),
+    [
+        (CRITIC3, (), 3, 40 * 4 * 3, 40),
+        (CRITIC3, (), 4, 20 * 4 * 3 + 20 * 2 * 4 * 3, 40),  # half of the episodes are divided, and played twice
+        (CRITIC, (), 1, 2 * 40 * 4 * 2, 40),
+        ("hint", (CRITIC,), 4, 40 * 4 * (1 + 2), 40),
+    ],
+)
+def test_the_estimate_counts_whole_episodes_as_steps_divide_them(
+    topology: Any, mix: Any, size: int, comments: int, drafts: int, make: Callable[..., Recipe]
+) -> None:
+    recipe = make(topology=topology, mix=mix, train={"decision": "all", "credit": "episode", "tasks_per_step": size})
+    found = calls(recipe)
+    assert found["training", "collaborator"] == comments
+    assert found["training", "actor"] == comments + drafts, "a revision for each comment, or an answer for each hint"
+    told = [note for note in estimate_recipe(recipe).notes if "tasks_per_step is" in note]
+    assert len(told) == (size in (1, 4) and not mix)
+
+
+def test_a_mix_is_not_collected_for(make: Callable[..., Recipe], tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="mix: answers are stored for one topology, and with it stands critic; leave"):
+        collect(make(mix=["critic"]), tmp_path / "run")
 
 
 def test_a_rehearsal_plays_each_topology_and_names_the_one_that_cannot_be(make: Callable[..., Recipe]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from pilotfish.train.order import order
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotfish.train.order import check_shares, order, parts
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.rollout import RowId
 
@@ -47,3 +51,65 @@ def test_sets_go_from_easy_to_hard_and_back() -> None:
 def test_an_order_by_right_answers_needs_collected_ones() -> None:
     with pytest.raises(ValueError, match="run `pilotfish collect` first"):
         order(ROWS, config("easy_first"), 0)
+
+
+# -- several decisions
+
+
+def several(sizes: list[int], tasks: int) -> list[RowId]:
+    """On each task as many decisions as each topology of a mix has."""
+    return [
+        RowId(f"t{n}", 0, decision, at)
+        for n in range(tasks)
+        for at, size in enumerate(sizes)
+        for decision in range(size)
+    ]
+
+
+def steps_of(size: int, **more: Any) -> TrainConfig:
+    return TrainConfig(
+        decision="all", group_size=2, tasks_per_step=size, updates_per_step=1, micro_batch=2 * size, **more
+    )
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    tasks=st.integers(3, 30),
+    size=st.integers(1, 9),
+    seed=st.integers(0, 9),
+)
+def test_an_epoch_has_each_group_once_and_the_decisions_of_an_episode_in_their_order(
+    sizes: list[int], tasks: int, size: int, seed: int
+) -> None:
+    rows = several(sizes, tasks)
+    if len(rows) < size:
+        return
+    laid = order(rows, steps_of(size), seed)
+    assert len(laid) == len(rows) // size * size
+    assert len(set(laid)) == len(laid)
+    assert set(laid) <= set(rows)
+    for part in parts(laid, size):
+        assert [row.decision for row in part] == list(range(part[0].decision, part[0].decision + len(part)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size"), [([2], 12), ([1, 2], 12), ([2, 1], 3), ([3, 1], 12), ([3], 3), ([1, 2, 3], 12)]
+)
+def test_steps_hold_whole_episodes(sizes: list[int], size: int) -> None:
+    laid = order(several(sizes, 60), steps_of(size, epochs=2), 0)
+    cut = [part for part in parts(laid, size) if len(part) < sizes[part[0].topology]]
+    assert len(cut) <= 2, "at an epoch's end nothing may be left that fits"
+
+
+def test_where_episodes_do_not_fill_a_step_as_few_as_can_be_are_divided() -> None:
+    played = list(parts(order(several([3], 24), steps_of(4), 0), 4))
+    assert sorted(map(len, played)) == sorted([3] * 12 + [1, 2] * 12)
+
+
+def test_no_two_processes_play_one_episode() -> None:
+    mixed = order(several([1, 2], 60), steps_of(12), 0)
+    check_shares(mixed, steps_of(12), 2)
+    backwards = [RowId(f"t{n}", 0, decision) for n in range(4) for decision in (1, 0)]
+    with pytest.raises(ValueError, match="2 processes with 1 groups each divide the decisions of an episode on task t"):
+        check_shares(order(backwards, steps_of(2), 0), steps_of(2), 2)
+    check_shares(order(backwards, steps_of(4), 0), steps_of(4), 2)

@@ -48,7 +48,7 @@ def test_noise_is_dropped_and_anything_else_is_shown() -> None:
 
 def test_the_loggers_and_the_bars_are_as_before_afterwards() -> None:
     transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-    name, words = next(iter(LOGGED.items()))
+    name, words = LOGGED[0]
     seen: list[str] = []
     logger = logging.getLogger(name)
     handler = logging.Handler()

@@ -14,6 +14,7 @@ from pilotfish import Journal, ScriptedEngine, Task, Team, Verdict, topology
 from pilotfish.episode import ReplayMismatch
 from pilotfish.topology import critic, hint
 from pilotfish.train.diagnostics import diagnose
+from pilotfish.train.rollout import TooManyOutages
 from pilotfish.train.row import RowId
 from scene import TASKS, Scene, Spoken
 
@@ -131,6 +132,7 @@ def test_the_diagnostics_are_counted_by_hand(journal: Journal) -> None:
             "team/accuracy": 3 / 8,
             "team/no_verdict": 0.0,
             "group/no_spread": 0.0,
+            "group/ended_early": 0.0,
             "trainee/tokens": (1 + 3 + 2 + 1 + 1 + 1 + 1 + 1) / 8,
             "trainee/leak_rate": 3 / 8,
             "flips/wrong_to_right": 2 / 8,
@@ -154,10 +156,51 @@ def test_rewards_without_a_verdict_are_in_no_mean_of_the_diagnostics(journal: Jo
     assert found["flips/wrong_to_right"] == 1.0
 
 
-def test_a_task_that_stands_twice_in_a_step_gets_two_groups_of_its_own(journal: Journal) -> None:
-    scene = Scene(journal, hint)
-    rows = asyncio.run(scene.rollout.step([str(RowId("a"))] * 8, 0))
-    assert len({row.text for row in rows}) == 8
+@topology
+async def until_right(task: Task, room: Any) -> str:
+    """Asks a second time where the first words are not right."""
+    for attempt in range(2):
+        if (await room.ask("collaborator", f"{task.question} {attempt}")).text == "right":
+            return "yes"
+    return "no"
+
+
+def speaks(scene: Scene, words: str, judge: float | None = 1.0) -> None:
+    async def verdict(task: Task, answer: str, form: str) -> Verdict:
+        return Verdict(judge, answer, "" if judge is not None else "the verifier is away")
+
+    trainee = Spoken(lambda messages, sampling, seed: words, identity=None)
+    scene.rollout.team = Team(scene.rollout.team.members, {"collaborator": trainee, "actor": scene.actor})
+    scene.rollout.judge = verdict
+
+
+@pytest.mark.parametrize("credit", ["decision", "episode"])
+def test_a_step_whose_episodes_all_end_before_the_decision_teaches_nothing_and_stops_nothing(
+    credit: str, journal: Journal
+) -> None:
+    scene = Scene(journal, until_right, credit=credit)
+    speaks(scene, "right")
+    rows = scene.step(decision=1)
+    assert not any(row.trained or row.learnable for row in rows)
+    found = diagnose(rows, {}, TASKS, 4)
+    assert (found["group/ended_early"], found["team/no_verdict"], found["team/accuracy"]) == (1.0, 0.0, 1.0)
+
+
+def test_episodes_that_end_early_and_that_nobody_can_judge_are_an_outage(journal: Journal) -> None:
+    scene = Scene(journal, until_right)
+    speaks(scene, "right", None)
+    with pytest.raises(TooManyOutages, match="8 of 8 rows have no verdict \\(the verifier is away\\)"):
+        scene.step(decision=1)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_topologies_of_a_mix_that_ask_in_equal_words_have_answers_of_their_own(apart: bool, journal: Journal) -> None:
+    scene = Scene(journal, hint, mix=[hint.bind(prompts={"solve": {"user": "{question} {hint} now"}})])
+    groups = [RowId("a"), RowId("a", topology=1)]
+    steps = [groups[:1], groups[1:]] if apart else [groups]
+    rows = [row for step, part in enumerate(steps) for row in scene.train(part, step)]
+    assert len({row.text for row in rows}) == scene.trainee.calls == 8
+    assert [row.episodes[0].scope for row in rows[::4]] == ["train/0/a/0", f"train/{int(apart)}/a/0#1"]
 
 
 @topology
@@ -177,7 +220,7 @@ async def restless(task: Task, room: Any) -> Any:
 
 
 def test_what_cannot_be_a_group_is_refused_by_name(journal: Journal) -> None:
-    with pytest.raises(ValueError, match="decision 0 is asked on 2 concurrent branches; a group needs one"):
+    with pytest.raises(ValueError, match="branching asks collaborator for decision 0 on 2 concurrent branches"):
         Scene(journal, branching).step()
     with pytest.raises(ReplayMismatch, match="call 0: collaborator is asked something else"):
         Scene(journal, restless).step()

@@ -84,7 +84,6 @@ def learn(
     judge: Judge = exact,
     actor: Engine | None = None,
     at_step: Callable[[int, Learned], bool] = lambda step, learned: False,
-    epochs: int = 16,
     model: Any = None,
     alone: Topology | None = None,
     mix: Sequence[Topology] = (),
@@ -100,7 +99,6 @@ def learn(
         judge: gives verdicts.
         actor: the frozen member; `helps` by default.
         at_step: called before training (0) and after each step; True stops.
-        epochs: how often the data set holds each task.
         model: the trainee's weights; loaded when None.
         alone: what the team is compared with at each step.
         mix: further topologies.
@@ -124,7 +122,7 @@ def learn(
     try:
         train(
             recipe,
-            [*(rows or [RowId(task) for task in tasks])] * epochs,
+            rows or [RowId(task) for task in tasks],
             model or load(member.model, dtype=member.dtype, device="cpu")[0],
             tiny_tokenizer(),
             rollout,
@@ -148,8 +146,8 @@ class _Recorded(Rollout):
         super().__init__(*args, **more)
         self.kept_rows = kept
 
-    async def step(self, ids: Any, step: int) -> list[Row]:
-        rows = await super().step(ids, step)
+    async def played(self, ids: Any, step: int, part: slice = slice(None)) -> list[Row]:
+        rows = await super().played(ids, step, part)
         self.kept_rows.append(rows)
         return rows
 

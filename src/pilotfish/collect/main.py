@@ -127,9 +127,12 @@ def _checked(recipe: Recipe, rounds: Iterable[int]) -> tuple[int, ...]:
     """The rounds in order.
 
     Raises:
-        RecipeError: there are none, or nobody is trained on them.
+        RecipeError: there are none, nobody is trained on them, or they would be of several topologies.
     """
     wanted = tuple(sorted(set(rounds)))
+    if recipe.mix:
+        others = ", ".join(topology.label for topology in recipe.topologies()[1:])
+        raise RecipeError(f"mix: answers are stored for one topology, and with it stands {others}; leave mix out")
     if not wanted or wanted[0] < 0:
         raise RecipeError(f"collect: rounds is {list(wanted)}; name 0 for the agents' own answers, 1 and up for more")
     if recipe.trainee is None:

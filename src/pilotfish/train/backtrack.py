@@ -24,6 +24,7 @@ from pilotfish.collect.sets import OUTAGES, spread
 from pilotfish.collect.store import Store
 from pilotfish.episode import Episode, Horizon, Scopes, Team, play
 from pilotfish.lab.data import read_rows
+from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.task import Task
@@ -77,7 +78,7 @@ def backtrack(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
     told(f"note: backtracking: {_summary(run.state('backtrack'))}", 0, {})
     if rows:
         workshop.play(workshop.seats.vacate())
-        _learn(recipe, config, run, rows)
+        _learn(recipe, config, run, workshop.processes, rows)
     else:
         run.keep("finished", {"chains": 0})
         told("note: no chain to learn from; what follows starts from the same weights", 0, {})
@@ -200,12 +201,13 @@ def _summary(report: dict[str, Any]) -> str:
     return f"{report['counts']['kept']} chains from {report['tasks']} tasks" + (f" (left out: {rest})" if rest else "")
 
 
-def _learn(recipe: Recipe, config: BacktrackConfig, run: Run, rows: Sequence[Row]) -> None:
+def _learn(recipe: Recipe, config: BacktrackConfig, run: Run, processes: Processes, rows: Sequence[Row]) -> None:
     from pilotfish.train.sft import sft
 
     member = recipe.team[recipe.trainee or ""]
-    batch, micro_batch = batches(config, len(rows))
-    metrics = sft(
+    batch, micro_batch = batches(config, len(rows), processes.count)
+    work = partial(
+        sft,
         member.model,
         rows,
         run.best,
@@ -219,13 +221,18 @@ def _learn(recipe: Recipe, config: BacktrackConfig, run: Run, rows: Sequence[Row
         revision=member.revision,
         trust_remote_code=member.trust_remote_code,
     )
+    processes.call(work)
+    metrics = work(processes)
     run.mark_best(run.best, metrics["steps"])
     run.keep("finished", {"chains": len(rows), **metrics})
 
 
-def batches(config: BacktrackConfig, rows: int) -> tuple[int, int | None]:
-    """`batch` and `micro_batch`, made smaller where there are fewer rows than a batch."""
+def batches(config: BacktrackConfig, rows: int, processes: int = 1) -> tuple[int, int | None]:
+    """`batch` and `micro_batch`, made smaller where there are fewer rows than a batch; processes divide the batch."""
     if rows >= config.batch:
         return config.batch, config.micro_batch
     micro_batch = min(config.micro_batch or rows, rows)
-    return rows // micro_batch * micro_batch, micro_batch
+    batch = rows // micro_batch * micro_batch
+    if batch % processes:  # a few rows are learned in one pass of each; where there are fewer still, some twice
+        batch = micro_batch = max(1, batch // processes) * processes
+    return batch, micro_batch

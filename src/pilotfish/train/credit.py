@@ -2,40 +2,61 @@
 
 With `credit: decision` the rows of a group share all that comes before their decision. Where earlier decisions of the
 same episode are trained too, the words that stand there are those of one row of the earlier group, drawn by the seed
-and never by its reward, so that they are asked once. With `credit: episode` rows go apart at the first decision: each
-group has the same whole episodes, and trains one decision of them.
+among those that no failed call ended, and never by its reward, so that they are asked once. With `credit: episode`
+rows go apart at the first decision: each group has the same whole episodes, and trains one decision of them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pilotfish.engine.base import Completion
-from pilotfish.episode import fork
+from pilotfish.episode import Episode, fork
 from pilotfish.task import Task
 from pilotfish.train.profile import RewardConfig, TrainConfig
 from pilotfish.verify import contains_answer
 from pilotfish.verify.form import form_fault
 
 
-def salts_of(config: TrainConfig, decision: int, row: int, earlier: Sequence[int], place: str) -> dict[int, str]:
+def branches(config: TrainConfig, depth: int, place: str) -> list[int]:
+    """Rows of an earlier decision's group, in the order in which one is drawn for later decisions to go on from.
+
+    Args:
+        config: whose rows they are.
+        depth: the earlier decision.
+        place: names step and task; the draw is made from it.
+    """
+    return random.Random(f"{place}/branch {depth}").sample(range(config.group_size), config.group_size)
+
+
+def lost_branch(episode: Episode, prefix: Mapping[int, int]) -> int | None:
+    """The earlier decision whose drawn branch a failed call ended, and with it all rows that go on from there.
+
+    Args:
+        episode: of any of these rows.
+        prefix: the drawn row of each earlier decision.
+    """
+    drawn = {salt: depth for depth, row in prefix.items() for salt in fork(depth, row).values()}
+    failed = (placed.salt[-1] for placed in episode.turns if placed.turn.outcome == "failed" and placed.salt)
+    return next((drawn[salt] for salt in failed if salt in drawn), None)
+
+
+def salts_of(config: TrainConfig, decision: int, row: int, prefix: Mapping[int, int]) -> dict[int, str]:
     """The salts with which a row's episode is played.
 
     Args:
         config: whose rows they are.
         decision: that the row trains.
         row: its number in the group.
-        earlier: decisions before it that are trained in the same step on the same task.
-        place: names that step and task; from it the branches are drawn on which `earlier` stand.
+        prefix: the drawn row of each decision before it that is trained in the same step in the same episode.
     """
     if config.credit == "episode":
         return fork(0, row)
-    prefix: dict[int, str] = {}
-    for depth in sorted(earlier):
-        drawn = random.Random(f"{place}/branch {depth}").randrange(config.group_size)
-        prefix = fork(depth, drawn, prefix)
-    return fork(decision, row, prefix)
+    salts: dict[int, str] = {}
+    for depth in sorted(prefix):
+        salts = fork(depth, prefix[depth], salts)
+    return fork(decision, row, salts)
 
 
 def worth(

@@ -36,7 +36,8 @@ def diagnose(
     pairs = [(before, after) for task, after in judged if (before := alone.get(task)) is not None]
     said = [row for row in rows if row.trained]
     metrics = {
-        "team/no_verdict": mean([row.reward is None for row in rows]),
+        "team/no_verdict": mean([row.lost for row in rows]),
+        "group/ended_early": mean([row.ended_early for row in rows]),
         "group/no_spread": mean([len({row.reward for row in group} - {None}) <= 1 for group in groups]),
     }
     if judged:

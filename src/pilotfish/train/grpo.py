@@ -8,8 +8,8 @@ LoRA, accelerate, checkpoints, trackers. docs/training.md maps every field of th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from pilotfish.background import Background
 from pilotfish.engine.policy import PolicyEngine
+from pilotfish.processes import Processes, launched
 from pilotfish.recipe import Recipe
 from pilotfish.train.clock import Clock
 from pilotfish.train.diagnostics import diagnose
 from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
-from pilotfish.train.order import Shares, order
-from pilotfish.train.profile import TrainConfig
+from pilotfish.train.order import Shares, check_shares, order
+from pilotfish.train.profile import TrainConfig, passes
 from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout
 from pilotfish.train.row import Row, RowId
@@ -54,6 +55,7 @@ def train(
     right: Shares | None = None,
     first_version: int = 0,
     on_rows: OnRows = lambda step, rows: None,
+    processes: Processes | None = None,
 ) -> GRPOTrainer:
     """Train the trainee.
 
@@ -71,23 +73,30 @@ def train(
         right: the share of right answers in each group's stored set, where `set_order` goes by it.
         first_version: of the weights before training.
         on_rows: called with each step, from 0, and its rows before they are learned from.
+        processes: that train together: each calls this, has weights of its own, and they stay equal.
     """
     assert isinstance(recipe.train, TrainConfig)
-    config, clock = recipe.train, Clock()
+    config, clock, together = recipe.train, Clock(), processes or Processes()
     with quiet():
-        trainer = _trainer(recipe, config, order(rows, config, recipe.seed, right), model, tokenizer, output)
+        laid = order(rows, config, recipe.seed, right)
+        trainer = _trainer(recipe, config, laid, model, tokenizer, output)
+        check_shares(laid, config, together.count)
         module = trainer.accelerator.unwrap_model(trainer.model)
         member = recipe.team[recipe.trainee or ""]
         nucleus, memory = member.sampling.top_p < 1, member.memory
         policy = PolicyEngine(
             module, tokenizer, dtype=_dtype(recipe), nucleus=nucleus, memory=memory, first_version=first_version
         )
-        trainer.rollout_func = _Player(rollout(policy), policy, background, clock, on_rows)
-        steps = _Steps(config, lambda step: on_step(step, trainer, policy), on_log, clock)
+        trainer.rollout_func = _Player(rollout(policy), policy, background, clock, on_rows, together)
+
+        def after_step(step: int) -> bool:
+            return together.of_main(on_step(step, trainer, policy))
+
+        steps = _Steps(config, after_step, on_log, clock)
         trainer.callback_handler.callbacks.insert(0, steps)  # trackers log what it adds
-        with tracked(trainer, output):
-            checkpoint = newest_checkpoint(output)
-            if checkpoint is None and on_step(0, trainer, policy):
+        with tracked(trainer, output) if together.main else nullcontext():
+            checkpoint = together.of_main(newest_checkpoint(output))
+            if checkpoint is None and after_step(0):
                 return trainer
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             return trainer
@@ -159,13 +168,13 @@ def arguments(
     Raises:
         ValueError: the rows of a step do not divide among the processes of this launch.
     """
-    passes = _passes(config, int(os.environ.get("WORLD_SIZE", "1")))
+    rows, count = passes(config, launched())
     cuda = torch.cuda.is_available()
     return GRPOConfig(
         output_dir=str(output),
-        per_device_train_batch_size=config.micro_batch,
-        gradient_accumulation_steps=passes // config.updates_per_step,
-        steps_per_generation=passes,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=count // config.updates_per_step,
+        steps_per_generation=count,
         num_generations=config.group_size,
         shuffle_dataset=False,
         max_steps=total * config.updates_per_step,
@@ -186,6 +195,7 @@ def arguments(
         gradient_checkpointing=config.gradient_checkpointing,
         bf16=cuda if bf16 is None else bf16,
         use_cpu=not cuda,
+        ddp_find_unused_parameters=False,
         seed=seed,
         data_seed=seed,
         logging_steps=config.updates_per_step,
@@ -197,22 +207,6 @@ def arguments(
         log_completions=False,
         disable_dropout=True,
     )
-
-
-def _passes(config: TrainConfig, processes: int) -> int:
-    """Forward and backward passes of one process in a step."""
-    if config.tasks_per_step % processes:
-        raise ValueError(
-            f"train.tasks_per_step is {config.tasks_per_step} and there are {processes} processes: groups of "
-            f"{config.group_size} would straddle them; make tasks_per_step a multiple of {processes}"
-        )
-    passes, rest = divmod(config.rows_per_step, config.micro_batch * processes)
-    if rest or passes % config.updates_per_step:
-        raise ValueError(
-            f"{config.rows_per_step} rows a step do not divide into {config.updates_per_step} updates x {processes} "
-            f"processes x train.micro_batch = {config.micro_batch}; lower micro_batch"
-        )
-    return passes
 
 
 def newest_checkpoint(output: Path) -> Path | None:
@@ -236,16 +230,23 @@ def _complete(state: Path) -> bool:
 
 
 class _Player:
-    """TRL's `rollout_func`: syncs the policy, plays a step, and remembers what is logged of it."""
+    """TRL's `rollout_func`: syncs the policy, plays this process's groups of a step, and says what is logged of all."""
 
     def __init__(
-        self, rollout: Rollout, policy: PolicyEngine, background: Background, clock: Clock, on_rows: OnRows
+        self,
+        rollout: Rollout,
+        policy: PolicyEngine,
+        background: Background,
+        clock: Clock,
+        on_rows: OnRows,
+        processes: Processes,
     ) -> None:
         self.rollout = rollout
         self.policy = policy
         self.background = background
         self.clock = clock
         self.on_rows = on_rows
+        self.processes = processes
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
         config = self.rollout.config
@@ -253,21 +254,36 @@ class _Player:
         with self.clock.part("sync"):
             self.background.run(self.policy.sync(trainer.state.global_step))
         with self.clock.part("rollout"):
-            rows = self.background.run(self.rollout.step(prompts, step))
+            mine, rows = self._played(prompts, step)
+        self.rollout.check(rows, step)
         with self.clock.part("alone"):
-            alone = self.background.run(self.rollout.without_trainee(rows))
+            alone = self._alone(rows)
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # engines work on streams of their own; none may still write when the loss begins
         self.on_rows(step, rows)
         metrics = diagnose(rows, alone, self.rollout.tasks, config.group_size, self.rollout.mixed)
+        silence = [trainer.eos_token_ids[0]]  # what nobody said was not cut off
         return {
-            "prompt_ids": [row.prompt_ids for row in rows],
-            "completion_ids": [row.completion_ids for row in rows],
-            "logprobs": [row.logprobs for row in rows],
-            "env_mask": [[int(row.learnable)] * len(row.completion_ids) for row in rows],
-            "episode_reward": [row.reward for row in rows],
-            "diagnostics": [metrics] * len(rows),
+            "prompt_ids": [row.prompt_ids for row in mine],
+            "completion_ids": [row.completion_ids if row.trained else silence for row in mine],
+            "logprobs": [row.logprobs for row in mine],
+            "env_mask": [[int(row.learnable)] * len(row.completion_ids) for row in mine],
+            "episode_reward": [row.reward for row in mine],
+            "diagnostics": [metrics] * len(mine),
         }
+
+    def _played(self, prompts: list[str], step: int) -> tuple[list[Row], list[Row]]:
+        """The rows of this process, and those of all."""
+        self.rollout.journal.look()  # what others have asked since: answers that are stored, the actor alone
+        everyone = [prompt for share in self.processes.gathered(prompts) for prompt in share]
+        groups = len(prompts) // self.rollout.config.group_size
+        part = slice(groups * self.processes.rank, groups * (self.processes.rank + 1))
+        mine = self.background.run(self.rollout.played(everyone, step, part))
+        return mine, [row for share in self.processes.gathered(mine) for row in share]
+
+    def _alone(self, rows: Sequence[Row]) -> dict[str, float | None]:
+        mine = self.background.run(self.rollout.without_trainee(rows, self.processes.part))
+        return {task: reward for share in self.processes.gathered(mine) for task, reward in share.items()}
 
 
 def team(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Number = Annotated[int, Field(ge=0)]
 """Of a decision or a round, from 0."""
+WORDS = ("first", "last", "all")
+"""That stand for a topology's decisions."""
 
 PROFILES: dict[str, dict[str, Any]] = {
     "release": {
@@ -156,7 +158,7 @@ class TrainConfig(BaseModel):
     updates_per_step: int = Field(default=3, ge=1)
     """Optimizer updates made of one step's rows."""
     micro_batch: int = Field(default=16, ge=1)
-    """Rows in one forward and backward pass on one device."""
+    """Rows in one forward and backward pass on one device; fewer where one of several processes has fewer of them."""
     steps: int | None = Field(default=None, ge=1)
     """Steps to take; overrides `epochs`."""
     epochs: float = Field(default=1.0, gt=0)
@@ -204,6 +206,14 @@ class TrainConfig(BaseModel):
     report_to: tuple[str, ...] = ()
     """Trackers that TRL knows: `trackio`, `wandb`, `tensorboard`."""
 
+    @field_validator("decision", mode="before")
+    @classmethod
+    def _names_decisions(cls, value: Any) -> Any:
+        numbers = value if isinstance(value, list | tuple) else [value]
+        if value in WORDS or all(type(number) is int and number >= 0 for number in numbers):
+            return value
+        raise ValueError(f"{value!r} names no decision; give a number from 0, several ([0, 2]), or {', '.join(WORDS)}")
+
     @model_validator(mode="before")
     @classmethod
     def _from_profile(cls, data: Any) -> Any:
@@ -223,7 +233,10 @@ class TrainConfig(BaseModel):
             raise ValueError("sets and set_order are of stored answers; add `prefix: stored`")
         numbers = self.numbers
         if self.prefix == "shaped" and min(numbers or (), default=0) < 1:
-            raise ValueError("prefix shaped: the first decision stands on no shaped answers; set decision to 1 or more")
+            raise ValueError(
+                f"prefix shaped, and decision is {self.decision}: the first decision stands on no shaped answers; name "
+                "those to train by number, from 1"
+            )
         if numbers is not None and (not numbers or len(set(numbers)) < len(numbers)):
             raise ValueError(f"decision is {list(numbers)}; name at least one, each once")
         self._check_credit()
@@ -253,6 +266,32 @@ class TrainConfig(BaseModel):
     @property
     def rows_per_step(self) -> int:
         return self.group_size * self.tasks_per_step
+
+
+def passes(config: TrainConfig, processes: int) -> tuple[int, int]:
+    """Rows of a forward and backward pass of one process, and how many of these a step has.
+
+    Raises:
+        ValueError: the rows of a step do not divide among so many processes.
+    """
+    if config.tasks_per_step % processes:
+        raise ValueError(
+            f"train.tasks_per_step is {config.tasks_per_step} and there are {processes} processes: groups of "
+            f"{config.group_size} would straddle them; make tasks_per_step a multiple of {processes}"
+        )
+    mine = config.rows_per_step // processes
+    if mine % config.updates_per_step:
+        raise ValueError(
+            f"{config.rows_per_step} rows a step do not divide into {config.updates_per_step} updates x {processes} "
+            "processes; change train.updates_per_step, or start fewer"
+        )
+    rows = fitting(config.micro_batch, mine // config.updates_per_step)
+    return rows, mine // rows
+
+
+def fitting(micro_batch: int, rows: int) -> int:
+    """The largest part of so many rows, at most `micro_batch`, that they are a multiple of."""
+    return next(size for size in range(min(micro_batch, rows), 0, -1) if rows % size == 0)
 
 
 def steps(config: TrainConfig, groups: int) -> int:

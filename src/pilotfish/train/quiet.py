@@ -24,10 +24,11 @@ WARNINGS = (
     r".*gradient_checkpointing\w*` is deprecated",  # TRL still uses the old names; nothing the user wrote
     r".*Could not find a config file in .* will assume that the vocabulary was not modified",  # true: it was not
 )
-LOGGED = {
-    "trl.trainer.grpo_trainer": "You passed `model_init_kwargs`",  # said to be ignored; the KL's reference needs them
-    "transformers.trainer_utils": "mtime may not be reliable",  # checkpoints go by their number then, which is right
-}
+LOGGED = (
+    ("trl.trainer.grpo_trainer", "You passed `model_init_kwargs`"),  # said to be ignored; the KL's reference needs them
+    ("trl.trainer.grpo_trainer", "[RANK 0] All reward functions returned None"),  # a row without a verdict is counted
+    ("transformers.trainer_utils", "mtime may not be reliable"),  # checkpoints go by their number then, which is right
+)
 """Loggers, and how the message begins that is dropped."""
 
 
@@ -37,7 +38,7 @@ def quiet() -> Iterator[None]:
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()  # also those of downloads
     enable_progress_bars()
-    filters = [(logging.getLogger(name), _Without(words)) for name, words in LOGGED.items()]
+    filters = [(logging.getLogger(name), _Without(words)) for name, words in LOGGED]
     for logger, dropped in filters:
         logger.addFilter(dropped)
     try:

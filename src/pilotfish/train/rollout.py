@@ -12,14 +12,15 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pilotfish.engine.base import Completion
-from pilotfish.episode import Episode, Horizon, Journal, Judge, Scopes, Team, check_group, play
+from pilotfish.episode import Episode, Horizon, Journal, Judge, Scopes, Team, check_group, episode_id, play
 from pilotfish.evaluate.arms import Said, titles, trainee_of
 from pilotfish.task import Task
 from pilotfish.topology import Topology
-from pilotfish.train.credit import salts_of, worth
+from pilotfish.train.credit import branches, lost_branch, salts_of, worth
+from pilotfish.train.decisions import on_branches
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.row import Row, RowId
 
@@ -39,6 +40,8 @@ class _Fork:
     scopes: Scopes
     salts: Mapping[int, str]
     ask_again: bool
+    episodes: dict[str, asyncio.Task[Episode]] = field(default_factory=dict)
+    """Of the step, by id: one that several decisions are trained in is played and judged once."""
 
 
 class Rollout:
@@ -101,34 +104,42 @@ class Rollout:
             TooManyOutages: the share of rows without a verdict is above `config.outages`.
             ReplayMismatch: the topology asked the rows of a group for the decision in different words.
         """
+        rows = await self.played(ids, step)
+        self.check(rows, step)
+        return rows
+
+    async def played(self, ids: Sequence[str], step: int, part: slice = slice(None)) -> list[Row]:
+        """Play rows of a step.
+
+        Args:
+            ids: see `step`.
+            step: number of the step.
+            part: which of the groups are played, where other processes play the others.
+
+        Raises:
+            ReplayMismatch: see `step`.
+        """
         groups = [RowId.parse(ids[start]) for start in range(0, len(ids), self.config.group_size)]
-        rows = await self._rows(groups, step)
+        rows = await self._rows(groups, step, part)
         if self._too_many(rows) and self._failed_before(rows):
-            rows = await self._rows(groups, step, ask_again=True)
+            rows = await self._rows(groups, step, part, ask_again=True)
+        return rows
+
+    def check(self, rows: Sequence[Row], step: int) -> None:
+        """Make sure that enough of a step's rows can be learned from.
+
+        Raises:
+            TooManyOutages: see `step`.
+        """
         if self._too_many(rows):
-            lost = [row for row in rows if row.reward is None]
+            lost = [row for row in rows if row.lost]
             raise TooManyOutages(
                 f"step {step}: {len(lost)} of {len(rows)} rows have no verdict ({_why(lost)}); nothing was trained on "
                 "them. Mend the cause and resume: what was answered is in the journal"
             )
-        return rows
-
-    def check_reached(self, rows: Sequence[Row]) -> None:
-        """Make sure that not all of these rows came to their end without the decision that they train.
-
-        Raises:
-            ValueError: they did.
-        """
-        if all(map(_ended_before, rows)):
-            raise ValueError(
-                f"{self.topologies[rows[0].id.topology].name} does not come to decision {rows[0].id.decision} of "
-                f"{rows[0].episodes[0].trainee}; correct train.decision (they count from 0) or the topology"
-            )
 
     def _too_many(self, rows: Sequence[Row]) -> bool:
-        self.check_reached(rows)
-        lost = sum(row.reward is None and not _ended_before(row) for row in rows)
-        return lost > self.config.outages * len(rows)
+        return sum(row.lost for row in rows) > self.config.outages * len(rows)
 
     def _failed_before(self, rows: Sequence[Row]) -> bool:
         """Whether calls of these rows failed in an earlier run: what stopped it may have been mended since.
@@ -138,33 +149,47 @@ class Rollout:
         turns = (turn for row in rows for episode in row.played for turn in episode.asked)
         return any(turn.outcome == "failed" and turn.started < self._began for turn in turns)
 
-    async def _rows(self, groups: Sequence[RowId], step: int, *, ask_again: bool = False) -> list[Row]:
-        numbers = [groups[:at].count(group) for at, group in enumerate(groups)]
-        names = [f"{self.place}train/{step}/{group.task}/{group.set}" for group in groups]
-        scopes = [f"{name}#{number}" if number else name for name, number in zip(names, numbers, strict=True)]
-        together: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for id, scope in zip(groups, scopes, strict=True):
-            together[id.topology, scope].append(id.decision)
+    async def _rows(self, groups: Sequence[RowId], step: int, part: slice, *, ask_again: bool = False) -> list[Row]:
+        together: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+        for id in groups:
+            together[id.stand].append(id.decision)
+        episodes: dict[str, asyncio.Task[Episode]] = {}
         played = (
-            self._group(id, scope, together[id.topology, scope], ask_again)
-            for id, scope in zip(groups, scopes, strict=True)
+            self._group(_Fork(id, self._scopes(id, step), {}, ask_again, episodes), together[id.stand])
+            for id in groups[part]
         )
         return [row for group in await asyncio.gather(*played) for row in group]
 
-    async def _group(self, id: RowId, scope: str, decisions: Sequence[int], ask_again: bool) -> list[Row]:
-        """The rows of a group; `decisions` are all that the step trains in this scope and topology."""
-        scopes = Scopes(scope, seed=self.seed)
-        if self.config.prefix != "fresh":
-            shaped = f"{self.shaped}/{id.task}/{id.set}" if self.config.prefix == "shaped" else None
-            scopes = replace(scopes, stored=f"stored/{id.task}/{id.set}", shaped=shaped, before=id.decision)
-        earlier = [] if self.config.prefix == "shaped" else [one for one in decisions if one < id.decision]
-        salts = [
-            salts_of(self.config, id.decision, number, earlier, f"{self.seed}/{scope}")
-            for number in range(self.config.group_size)
-        ]
-        made = list(await asyncio.gather(*(self._row(_Fork(id, scopes, salt, ask_again)) for salt in salts)))
+    def _scopes(self, id: RowId, step: int) -> Scopes:
+        """Whatever topologies of a mix ask in equal words, each has answers of its own: they may meet in a step or
+        not."""
+        name = f"{self.place}train/{step}/{id.task}/{id.set}"
+        scopes = Scopes(f"{name}#{id.topology}" if id.topology else name, seed=self.seed)
+        if self.config.prefix == "fresh":
+            return scopes
+        shaped = f"{self.shaped}/{id.task}/{id.set}" if self.config.prefix == "shaped" else None
+        return replace(scopes, stored=f"stored/{id.task}/{id.set}", shaped=shaped, before=id.decision)
+
+    async def _group(self, fork: _Fork, decisions: Sequence[int]) -> list[Row]:
+        """The rows of a group; `decisions` are all that the step trains in its episodes."""
+        id, place = fork.id, f"{self.seed}/{fork.scopes.group}"
+        goes_on = self.config.prefix != "shaped" and self.config.credit == "decision"
+        earlier = [depth for depth in decisions if depth < id.decision] if goes_on else []
+        drawn = {depth: branches(self.config, depth, place) for depth in earlier}
+        while True:
+            prefix = {depth: rows[0] for depth, rows in drawn.items()}
+            made = await self._forked(fork, prefix)
+            lost = lost_branch(made[0].episodes[0], prefix)
+            if lost is None or len(drawn[lost]) == 1:
+                break
+            del drawn[lost][0]
         check_group([row.episodes[0] for row in made], 0 if self.config.credit == "episode" else id.decision)
         return made
+
+    async def _forked(self, fork: _Fork, prefix: Mapping[int, int]) -> list[Row]:
+        rows = range(self.config.group_size)
+        salts = [salts_of(self.config, fork.id.decision, row, prefix) for row in rows]
+        return list(await asyncio.gather(*(self._row(replace(fork, salts=salt)) for salt in salts)))
 
     async def _row(self, fork: _Fork) -> Row:
         continuations = ["" if answer == 0 else f"answer {answer}" for answer in range(self.config.answers)]
@@ -183,12 +208,19 @@ class Rollout:
         trainee = trainee_of(self.team)
         said = Said("", self.team.engines[trainee].version)
         team = replace(self.team, engines={**self.team.engines, trainee: said})
-        return await self._play(fork, team, {**fork.salts, fork.id.decision: "silent"})
+        return await self._play(fork, team, {**fork.salts, fork.id.decision: f"silent {fork.id.decision}"})
 
     async def _play(self, fork: _Fork, team: Team, salts: Mapping[int, str], then: str = "") -> Episode:
+        topology = self._topology(fork.id)
+        name = episode_id(topology, fork.scopes, salts, then=then)
+        if name not in fork.episodes:
+            fork.episodes[name] = asyncio.create_task(self._anew(fork, topology, team, salts, then))
+        return await fork.episodes[name]
+
+    async def _anew(self, fork: _Fork, topology: Topology, team: Team, salts: Mapping[int, str], then: str) -> Episode:
         return await play(
             self.tasks[fork.id.task],
-            self._topology(fork.id),
+            topology,
             team,
             self.journal,
             fork.scopes,
@@ -207,9 +239,9 @@ class Rollout:
     def _made(self, id: RowId, episodes: tuple[Episode, ...]) -> Row:
         decided = episodes[0].decisions(id.decision)
         if len(decided) > 1:
-            raise ValueError(
-                f"{id.task}: decision {id.decision} is asked on {len(decided)} concurrent branches; a group needs one"
-            )
+            trainee = decided[0].turn.member
+            why = on_branches(self.topologies[id.topology], trainee, id.decision, len(decided))
+            raise ValueError(f"task {id.task}: {why}")
         done, form = decided[0].turn.completion if decided else None, self.topologies[id.topology].form
         whole = self.config.credit == "episode"
         if done is None:  # a whole episode stands in its group's mean, also where it ended before this decision
@@ -234,22 +266,17 @@ class Rollout:
         form = self.topologies[id.topology].form
         return worth(self.config.reward, verdicts, said, task=self.tasks[id.task], form=form, limit=limit)
 
-    async def without_trainee(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        """Rewards of `alone` for the rows' tasks, by task; empty when there is no such topology."""
+    async def without_trainee(self, rows: Sequence[Row], part: slice = slice(None)) -> dict[str, float | None]:
+        """Rewards of `alone` for the rows' tasks, or a part of these, by task; empty when there is no such topology."""
         if self.alone is None:
             return {}
-        ids = list(dict.fromkeys(row.id.task for row in rows))
+        ids = list(dict.fromkeys(row.id.task for row in rows))[part]
         played = await asyncio.gather(*(self._alone(id, self.alone) for id in ids))
         return {id: episode.verdict.reward for id, episode in zip(ids, played, strict=True)}
 
     async def _alone(self, task: str, topology: Topology) -> Episode:
         scopes = Scopes(f"alone/{task}", seed=self.seed)
         return await play(self.tasks[task], topology, self.team, self.journal, scopes, judge=self.judge, kept=self.kept)
-
-
-def _ended_before(row: Row) -> bool:
-    """Whether the topology came to its end without this decision; no outage."""
-    return not row.trained and row.episodes[0].answer is not None
 
 
 def _words(episode: Episode) -> list[Completion]:

@@ -56,6 +56,16 @@ class Row:
         return (*self.episodes, self.silent) if self.silent else self.episodes
 
     @property
+    def ended_early(self) -> bool:
+        """Whether the topology came to its end without this decision; no outage."""
+        return not self.trained and bool(self.episodes) and self.episodes[0].answer is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody can say what it was worth: an outage, an answer that could not be judged."""
+        return self.reward is None and not (self.ended_early and self.episodes[0].verdict.reward is not None)
+
+    @property
     def learnable(self) -> bool:
         """Whether anything can be learned from it: it was said, and it was judged."""
         return self.trained and self.reward is not None

@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
+from pilotfish.processes import Processes, launched
+from pilotfish.train.profile import fitting
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from trl.trainer.sft_config import SFTConfig
@@ -55,6 +58,7 @@ def sft(
     model: str,
     rows: Sequence[Row],
     out_dir: str | Path,
+    processes: Processes | None = None,
     *,
     steps: int | None = None,
     epochs: float = 1.0,
@@ -73,6 +77,7 @@ def sft(
         model: a Hugging Face folder or hub name, a `.gguf` file or `smollm2`; its tokenizer has a chat template.
         rows: chats that end with the assistant message to learn.
         out_dir: where the fine-tuned model goes; what an earlier fine-tuning left there is replaced.
+        processes: that divide the rows of a step among them; each of them calls this, and the main one writes.
         steps: optimizer steps; overrides `epochs`.
         epochs: passes over the rows.
         lr: highest learning rate: warmed up over 5 % of the steps, then down to 0 along a cosine.
@@ -86,7 +91,7 @@ def sft(
 
     Raises:
         ValueError: no rows, a row without an answer to learn, no chat template, no row that fits, a `micro_batch`
-            that does not divide `batch`, or an `out_dir` with files of something else.
+            or processes that do not divide `batch`, or an `out_dir` with files of something else.
         Refused: there is no such model.
     """
     from transformers import set_seed
@@ -95,24 +100,26 @@ def sft(
     from pilotfish.train.grpo import newest_checkpoint
     from pilotfish.train.quiet import quiet
 
-    started, out = time.monotonic(), Path(out_dir).resolve()
-    _refuse_strangers(out)
+    started, out, together = time.monotonic(), Path(out_dir).resolve(), processes or Processes()
+    if together.main:
+        _refuse_strangers(out)
     settings: dict[str, Any] = {"model": model, "steps": steps, "epochs": epochs, "lr": lr, "batch": batch}
     settings |= {"micro_batch": micro_batch, "max_length": max_length, "lora": lora and lora.model_dump(), "seed": seed}
     settings |= {"revision": revision, "trust_remote_code": trust_remote_code}
     with quiet():
         weights, tokenizer = load(model, revision=revision, dtype="float32", trust_remote_code=trust_remote_code)
         examples = tokenize(tokenizer, rows, max_length)
-        checkpoints = _checkpoints(out, settings, rows)
+        checkpoints = together.of_main(_checkpoints(out, settings, rows) if together.main else out)
         total = steps or max(1, round(epochs * len(examples) / batch))
         config = _config(checkpoints, total, lr, batch, micro_batch or batch, seed)
         set_seed(seed)
         trainer = _trainer(weights, tokenizer, _laid_out(examples, total * batch, batch, seed), config, lora)
-        newest = newest_checkpoint(checkpoints)
+        newest = together.of_main(newest_checkpoint(checkpoints))
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
         metrics = _metrics(trainer, len(rows), len(examples), time.monotonic() - started)
-        _save(trainer, tokenizer, out, rows, {"settings": settings, "metrics": metrics})
-    shutil.rmtree(checkpoints)
+        if together.main:
+            _save(trainer, tokenizer, out, rows, {"settings": settings, "metrics": metrics})
+            shutil.rmtree(checkpoints)
     return metrics
 
 
@@ -213,6 +220,10 @@ def _config(output: Path, steps: int, lr: float, batch: int, micro_batch: int, s
 
     if batch % micro_batch:
         raise ValueError(f"sft: micro_batch = {micro_batch} does not divide batch = {batch}")
+    mine, rest = divmod(batch, launched())
+    if rest:
+        raise ValueError(f"sft: {launched()} processes do not divide batch = {batch}; make it a multiple of them")
+    rows = fitting(micro_batch, mine)
     on_gpu = torch.cuda.is_available()
     return SFTConfig(
         output_dir=str(output),
@@ -220,8 +231,9 @@ def _config(output: Path, steps: int, lr: float, batch: int, micro_batch: int, s
         learning_rate=lr,
         warmup_steps=max(1, steps // 20),
         lr_scheduler_type="cosine",
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=batch // micro_batch,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=mine // rows,
+        ddp_find_unused_parameters=False,
         train_sampling_strategy="sequential",
         max_length=None,
         use_cpu=not on_gpu,
