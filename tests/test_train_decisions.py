@@ -129,9 +129,7 @@ def test_a_trainee_that_would_be_punished_for_its_own_answers_is_told(topology: 
 def test_rewards_against_silence_need_a_later_decision() -> None:
     settings = {"credit": "episode", "reward": {"counterfactual": 0.5}}
     for topology, decision in (("hint", "all"), ("hint", "last"), (CRITIC, 0), (CRITIC, "first")):
-        with pytest.raises(
-            RecipeError, match=r"counterfactual is 0.5, and only an episode's first decision"
-        ):
+        with pytest.raises(RecipeError, match=r"counterfactual is 0.5, and only an episode's first decision"):
             found(made(topology, decision=decision, **settings))
     assert found(made("hint", [CRITIC], decision="all", **settings)) == ((0,), (0, 1))
 
