@@ -79,5 +79,5 @@ def _from_file(kind: Kind, path: str, function: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ValueError(f"{name}: {path} does not load: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{name}: the file does not load: {type(error).__name__}: {error}") from error
     return getattr(module, function, None)
