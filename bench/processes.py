@@ -1,7 +1,7 @@
 """One training with one process and with several: seconds a step as a ratio, and how far rewards and losses are apart.
 
-    python bench/processes.py RECIPE /tmp/scaling --counts 1 2            # a GPU each, where there are GPUs
-    python bench/processes.py RECIPE /tmp/scaling --counts 1 2 --set train.steps=10
+    python bench/processes.py RECIPE runs/scaling --counts 1 2            # a GPU each, where there are GPUs
+    python bench/processes.py RECIPE runs/scaling --counts 1 2 --set train.steps=10
 
 Each is a run of its own in FOLDER/COUNT, which is made. The first steps warm up and are left out of the seconds; the
 differences are between the same steps of the first count and of each other.
