@@ -23,6 +23,16 @@ BORN = time.monotonic()
 SLOW_S = float(os.environ.get("FAKE_VLLM_SLOW_S", "0"))
 
 
+def as_command(folder: Path) -> dict[str, str]:
+    """Lay this file into a folder as the command `vllm`; gives the variables by which it is found and writes."""
+    commands, records = folder / "bin", folder / "servers"
+    commands.mkdir()
+    records.mkdir()
+    (commands / "vllm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{__file__}" "$@"\n')
+    (commands / "vllm").chmod(0o755)
+    return {"PATH": f"{commands}:{os.environ['PATH']}", "FAKE_VLLM": str(records)}
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 

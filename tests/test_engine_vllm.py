@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from fake_vllm import as_command
 from pilotfish.engine.base import Completion, Engine, Refused
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.engine.vllm import VllmEngine, VllmServer
@@ -31,7 +32,6 @@ from pilotfish.run import Run
 from pilotfish.seats import Seats
 from pilotfish.team import Sampling
 
-FAKE = Path(__file__).with_name("fake_vllm.py")
 GREEDY = Sampling(temperature=0.0)
 ACTOR = {"engine": "vllm", "model": "org/small"}
 
@@ -39,13 +39,10 @@ ACTOR = {"engine": "vllm", "model": "org/small"}
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
     """Puts the fake on the PATH; gives what each server was started with."""
-    commands, records = tmp_path / "bin", tmp_path / "servers"
-    commands.mkdir()
-    records.mkdir()
-    (commands / "vllm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{FAKE}" "$@"\n')
-    (commands / "vllm").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_VLLM", str(records))
+    variables = as_command(tmp_path)
+    records = Path(variables["FAKE_VLLM"])
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return lambda: [json.loads(file.read_text()) for file in records.glob("*.json")]

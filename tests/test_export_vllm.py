@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 from exporting import trained
+from fake_vllm import as_command
 from pilotfish.engine.base import Refused
 from pilotfish.engine.vllm_command import max_rank
 from pilotfish.episode import Journal
@@ -22,20 +21,16 @@ from pilotfish.seats import Seats
 from pilotfish.team import Sampling
 
 torch.set_num_threads(1)
-FAKE = Path(__file__).with_name("fake_vllm.py")
 Asked = Callable[[str], tuple[str, list[str], str]]
 
 
 @pytest.fixture
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Asks a model that the fake serves: its words, what the server was started with, the engine's identity."""
-    commands, records = tmp_path / "bin", tmp_path / "servers"
-    commands.mkdir()
-    records.mkdir()
-    (commands / "vllm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{FAKE}" "$@"\n')
-    (commands / "vllm").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_VLLM", str(records))
+    variables = as_command(tmp_path)
+    records = Path(variables["FAKE_VLLM"])
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
 
     def asked(model: str) -> tuple[str, list[str], str]:
         text, identity = asyncio.run(play(model, tmp_path))
