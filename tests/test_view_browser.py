@@ -60,20 +60,6 @@ def file(run: Run, tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "index.html").as_uri()
 
 
-async def comes(page: Page, expression: str) -> Any:
-    """What an expression comes to in the end, in a page that waits for an answer."""
-    look = f"const look = () => ({expression}) ? done({expression}) : setTimeout(look, 20); look()"
-    return await page.value(f"new Promise((done) => {{ {look} }})")
-
-
-async def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        for kind in ("keyDown", "keyUp"):
-            text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
-            code = {"Enter": 13, "Tab": 9}.get(key, 0)
-            await page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
-
-
 async def choose(page: Page, name: str, value: str) -> None:
     field = f"document.forms[0].elements[{name!r}]"
     await page.value(f"{field}.value = {value!r}; {field}.dispatchEvent(new Event('input', {{bubbles: true}}))")
@@ -82,7 +68,7 @@ async def choose(page: Page, name: str, value: str) -> None:
 async def follow(page: Page, words: str, titled: str) -> None:
     """Click on a link of the panel."""
     await page.value(f"[...document.querySelectorAll('#panel nav a')].find((a) => a.textContent === {words!r}).click()")
-    await comes(page, f"({TITLE}).startsWith({titled!r})")
+    await page.comes(f"({TITLE}).startsWith({titled!r})")
 
 
 Look = Callable[[Page], Awaitable[Any]]
@@ -93,7 +79,7 @@ def looked_at(address: str, look: Look, **options: Any) -> Any:
 
     async def all_of_it() -> Any:
         async with opened(address, **options) as page:
-            await comes(page, READY)
+            await page.comes(READY)
             found = await look(page)
             assert page.complaints == []
             assert await page.value(SAID) is False
@@ -117,7 +103,7 @@ def test_an_episode_shows_words_as_words(place: str, width: int) -> None:
     async def look(page: Page) -> Any:
         await choose(page, "part", "train")
         await page.value("document.querySelector('#list .line').click()")
-        await comes(page, f"({TITLE}) === 'Task t1'")
+        await page.comes(f"({TITLE}) === 'Task t1'")
         pres = "[...document.querySelectorAll('#panel pre')].map((pre) => pre.textContent)"
         return await page.value(pres), await page.value(TOO_WIDE)
 
@@ -132,7 +118,7 @@ def test_a_group_stands_side_by_side_with_rewards_and_advantages(place: str, wid
     async def look(page: Page) -> Any:
         await choose(page, "part", "train")
         await page.value("document.querySelector('#list .line').click()")
-        await comes(page, f"({TITLE}) === 'Task t1'")
+        await page.comes(f"({TITLE}) === 'Task t1'")
         await follow(page, "side by side", "Side by side")
         return await page.value(CARDS), await page.value(TOO_WIDE)
 
@@ -150,7 +136,7 @@ def test_what_was_said_on_a_holdout_task_goes_over_training(address: str) -> Non
     async def look(page: Page) -> Any:
         await choose(page, "task", "held 1")
         await page.value("document.querySelector('#list .line').click()")
-        await comes(page, f"({TITLE}) === 'Task held 1'")
+        await page.comes(f"({TITLE}) === 'Task held 1'")
         await follow(page, "over training", "Over training")
         return await page.value(CARDS)
 
@@ -179,10 +165,10 @@ def test_filters_stand_in_the_address(address: str) -> None:
                 await choose(page, name, value)
             shown = await page.value(COUNT), await page.value(f"{LINES}.length")
             await page.call("Page.reload")
-            await comes(page, "document.getElementById('count')?.textContent.includes('of 32')")
+            await page.comes("document.getElementById('count')?.textContent.includes('of 32')")
             found.append((*shown, await page.value(COUNT)))
             await page.value("document.querySelector('#filters [type=reset]').click()")
-            await comes(page, READY)
+            await page.comes(READY)
         return found
 
     assert looked_at(address, look) == [(count, count, count) for _, count in FILTERS]
@@ -192,19 +178,19 @@ def test_filters_stand_in_the_address(address: str) -> None:
 def test_by_keyboard_alone(place: str) -> None:
     async def look(page: Page) -> Any:
         for _ in range(20):
-            await press(page, "Tab")
+            await page.press("Tab")
             if await page.value(FOCUS) == "list":
                 break
-        await press(page, "End", "ArrowUp")
+        await page.press("End", "ArrowUp")
         chosen = await page.value(CHOSEN)
-        await press(page, "Enter")
-        await comes(page, f"({TITLE}).startsWith('Task')")
+        await page.press("Enter")
+        await page.comes(f"({TITLE}).startsWith('Task')")
         opened_on = await page.value(f"[{FOCUS}, {TITLE}]")
-        await press(page, "Tab")
+        await page.press("Tab")
         link = await page.value("document.activeElement.textContent")
-        await press(page, "Enter")
-        await comes(page, f"({TITLE}).startsWith('Side by side') || ({TITLE}).startsWith('Over training')")
-        await press(page, "Escape")
+        await page.press("Enter")
+        await page.comes(f"({TITLE}).startsWith('Side by side') || ({TITLE}).startsWith('Over training')")
+        await page.press("Escape")
         return chosen, opened_on, link, await page.value(FOCUS)
 
     chosen, opened_on, link, back = looked_at(place, look)
@@ -225,10 +211,10 @@ def test_light_and_dark_have_inks_of_their_own(address: str, file: str) -> None:
 
 def test_curves_are_drawn_and_read_off_by_keyboard(file: str) -> None:
     async def look(page: Page) -> Any:
-        await comes(page, "document.querySelectorAll('#panel svg').length === 3")
+        await page.comes("document.querySelectorAll('#panel svg').length === 3")
         await page.value("document.querySelector('#panel svg').focus()")
         before = await page.value("document.querySelector('#panel .legend').textContent")
-        await press(page, "ArrowLeft")
+        await page.press("ArrowLeft")
         return before, await page.value("document.querySelector('#panel .legend').textContent")
 
     before, after = looked_at(file, look)
@@ -243,7 +229,7 @@ def test_only_lines_in_sight_are_in_the_page(address: str) -> None:
         await page.value("list.show(Array.from({ length: 1000000 }, (_, at) => at % rows.count))")
         await page.value("document.getElementById('list').focus()")
         few = await page.value(f"{LINES}.length")
-        await press(page, "End")
+        await page.press("End")
         await page.value("new Promise(requestAnimationFrame)")
         line = "document.querySelector('[aria-selected=true]')"
         end = "document.getElementById('list').getBoundingClientRect().bottom"
@@ -264,16 +250,16 @@ def test_who_reads_a_curve_stays_there_when_a_step_is_added(tmp_path: Path) -> N
     legend = "document.querySelector('#panel .legend').textContent"
 
     async def look(page: Page) -> Any:
-        await comes(page, "document.querySelectorAll('#panel svg').length === 3")
+        await page.comes("document.querySelectorAll('#panel svg').length === 3")
         await page.value("document.querySelector('#panel svg').focus()")
-        await press(page, "ArrowLeft")
+        await page.press("ArrowLeft")
         await page.value("document.querySelector('#panel svg').old = true")
         recorder = Recorder(run, plain)
         await recorder.holdout(3)
         recorder.journal.close()
-        await comes(page, "!document.querySelector('#panel svg').old")
+        await page.comes("!document.querySelector('#panel svg').old")
         held = await page.value("document.activeElement.getAttribute('aria-label')"), await page.value(legend)
-        await press(page, "ArrowRight", "ArrowRight")
+        await page.press("ArrowRight", "ArrowRight")
         return held, await page.value(legend)
 
     with served(run) as address:
