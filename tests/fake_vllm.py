@@ -1,10 +1,13 @@
-"""A command that is started as `vllm serve` is, for tests: it speaks /health and /v1/chat/completions.
+"""A command that is started as `vllm serve` is, for tests: it speaks /health and /v1/chat/completions, and what a
+policy needs: completions of token ids, and weights and adapters while it runs.
 
     FAKE_VLLM=folder python tests/fake_vllm.py serve MODEL --port 8000
 
 It writes into that folder what it was started with, as PID.json, and holds a worker process as a real one does. More
-variables say how it behaves: FAKE_VLLM_SLOW_S (seconds until it is healthy), FAKE_VLLM_DIES (words it ends with, before
-it is healthy), FAKE_VLLM_DEAF (it and its worker take no SIGTERM), FAKE_VLLM_CRASHES (it ends at its first call).
+variables say how it behaves: FAKE_VLLM_AFTER (a file: it is healthy once that is there), FAKE_VLLM_DIES (words it ends
+with, before it is healthy), FAKE_VLLM_DEAF (it and its worker take no SIGTERM), FAKE_VLLM_CRASHES (it ends at its first
+call), FAKE_VLLM_ANSWER_S (seconds that a completion of token ids takes), FAKE_VLLM_STUBBORN (it takes no weights). What
+a policy asks it is written to `asked.jsonl`, each line once it is answered; of weights, the sum of the first tensor.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -19,8 +23,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-BORN = time.monotonic()
-SLOW_S = float(os.environ.get("FAKE_VLLM_SLOW_S", "0"))
+ADAPTERS: set[str] = set()
+"""Names of the adapters it was given while it runs."""
+AFTER = os.environ.get("FAKE_VLLM_AFTER")
 
 
 def as_command(folder: Path) -> dict[str, str]:
@@ -37,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        healthy = self.path == "/health" and time.monotonic() - BORN >= SLOW_S
+        healthy = self.path == "/health" and (AFTER is None or Path(AFTER).exists())
         self.answer(200 if healthy else 503, {})
 
     def do_POST(self) -> None:
@@ -45,12 +50,40 @@ class Handler(BaseHTTPRequestHandler):
         if os.environ.get("FAKE_VLLM_CRASHES"):
             print("CUDA error: an illegal memory access", flush=True)
             os._exit(7)
-        if asked["model"] not in served():
+        if self.path in CHANGES:
+            self.change(asked)
+            return
+        if asked["model"] not in {*served(), *ADAPTERS}:
             self.answer(404, {"error": {"message": f"The model `{asked['model']}` does not exist."}})
+            return
+        if self.path == "/v1/completions":
+            self.complete(asked)
             return
         message = {"role": "assistant", "content": f"{asked['model']} says 4"}
         usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         self.answer(200, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage})
+
+    def change(self, asked: dict[str, Any]) -> None:
+        if os.environ.get("FAKE_VLLM_STUBBORN"):
+            self.answer(500, {"error": {"message": "shapes do not match"}})
+            return
+        place = asked.get("lora_path") or asked.get("kwargs", {}).get("weights_path")
+        note(self.path, asked, **({"sum": first_sum(Path(place))} if place else {}))
+        if self.path == "/v1/load_lora_adapter":
+            ADAPTERS.add(asked["lora_name"])
+        elif self.path == "/v1/unload_lora_adapter":
+            ADAPTERS.remove(asked["lora_name"])
+        self.answer(200, {})
+
+    def complete(self, asked: dict[str, Any]) -> None:
+        """As many tokens as may be, the last one a token that ends the answer."""
+        time.sleep(float(os.environ.get("FAKE_VLLM_ANSWER_S", "0")))
+        drawn = [5 + number % 3 for number in range(asked["max_tokens"] - 1)] + [asked["stop_token_ids"][0]]
+        scores = {"token_logprobs": [-1.5] * len(drawn)} if "logprobs" in asked else None
+        choice = {"index": 0, "text": "4", "token_ids": drawn, "prompt_token_ids": asked["prompt"], "logprobs": scores}
+        usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": len(drawn)}
+        note(self.path, asked)
+        self.answer(200, {"choices": [choice | {"finish_reason": "stop"}], "usage": usage})
 
     def answer(self, status: int, body: dict[str, Any]) -> None:
         content = json.dumps(body).encode()
@@ -64,6 +97,28 @@ class Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
 
+CHANGES = ("/collective_rpc", "/reset_prefix_cache", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")
+
+
+def note(path: str, asked: dict[str, Any], **more: Any) -> None:
+    with (Path(os.environ["FAKE_VLLM"]) / "asked.jsonl").open("a") as file:
+        file.write(json.dumps({"path": path, "asked": asked, **more}) + "\n")
+
+
+def first_sum(folder: Path) -> float:
+    """The sum of the first tensor of a safetensors file, in float32 or bfloat16."""
+    [file] = folder.glob("*.safetensors")
+    raw = file.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    held = json.loads(raw[8 : 8 + size])
+    tensor = next(held[name] for name in sorted(held) if name != "__metadata__")
+    start, end = tensor["data_offsets"]
+    data = raw[8 + size + start : 8 + size + end]
+    if tensor["dtype"] == "BF16":  # the upper half of a float32
+        data = b"".join(b"\0\0" + data[at : at + 2] for at in range(0, len(data), 2))
+    return float(sum(struct.unpack(f"<{len(data) // 4}f", data)))
+
+
 def served() -> list[str]:
     """The names that the model and its adapters answer to."""
     if "--lora-modules" not in sys.argv:
@@ -74,7 +129,7 @@ def served() -> list[str]:
 def main() -> None:
     if os.environ.get("FAKE_VLLM_DEAF"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the worker inherits it
-    worker = subprocess.Popen(["sleep", "60"])
+    worker = subprocess.Popen(["sleep", "600"])
     record = {
         "arguments": sys.argv[1:],
         "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),

@@ -97,8 +97,9 @@ class MemberConfig(Model):
     model: str = Field(min_length=1)
     """A Hugging Face name or folder, a `.gguf` file, `smollm2` (the embedded one), or the name an API knows."""
     engine: Literal["transformers", "openai", "vllm", "reward"] = "transformers"
-    """`transformers` runs in process; `openai` is any OpenAI-compatible server; `vllm` is one started for the run;
-    `reward` is a sequence classifier in process, for the verifier `reward_model`."""
+    """`transformers` runs in process; `openai` is any OpenAI-compatible server; `vllm` is one started for the run, and
+    of a trainee it speaks for the weights that are trained in process; `reward` is a sequence classifier in process,
+    for the verifier `reward_model`."""
     train: Literal["full", "lora"] | LoraConfig | None = None
     """Makes this member the trainee: `full`, `lora`, or a LoRA's settings. Exactly one member has it."""
     revision: str | None = None
@@ -130,7 +131,7 @@ class MemberConfig(Model):
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """In process: bfloat16 where the processor has it. With `vllm`: `auto` is as the weights are stored."""
     device: str = "auto"
-    """In process: `cuda`, `cuda:1`, `cpu`."""
+    """In process: `cuda`, `cuda:1`, `cpu`. Of a trainee with `engine: vllm`: where its weights are trained."""
     memory: float = Field(default=0.3, gt=0, lt=1)
     """In process on a GPU: the share of what is free that its cache takes when it starts; less for teams of many."""
     trust_remote_code: bool = False
@@ -162,14 +163,13 @@ class MemberConfig(Model):
             if self.vllm is not None:
                 raise ValueError(f"engine {self.engine}: vllm is given; add `engine: vllm` or leave it out")
             return
-        if self.train:
-            raise ValueError("engine vllm: a model on a server cannot be trained; use engine transformers")
         if self.base_url or self.key_env:
             name = "base_url" if self.base_url else "key_env"
             raise ValueError(f"engine vllm: it starts a server of its own; leave {name} out, or use engine openai")
-        if self.model == "smollm2" or self.model.endswith(".gguf"):
+        if self.model.endswith(".gguf"):
             raise ValueError(f"engine vllm: {self.model} is for engine transformers; name a hub model or a folder")
-        for name, other in {"memory": "vllm.memory", "device": "vllm.gpus"}.items():
+        in_process = {"memory": "vllm.memory"} if self.train else {"memory": "vllm.memory", "device": "vllm.gpus"}
+        for name, other in in_process.items():
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"engine vllm: {name} is for a member in process; set {other}")
 

@@ -7,6 +7,8 @@ on the trainee's model sits on the very same tensors: one set of weights in two 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +27,12 @@ TRAINED = object()
 """Marks the engines of trained weights: no deployment of a recipe."""
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from pilotfish.engine.policy import PolicyEngine
+    from pilotfish.engine.policy import Policy
+
+    Speaker = Callable[[nn.Module, "PreTrainedTokenizerBase", int], Policy]
 
 
 class Seats:
@@ -79,11 +84,25 @@ class Seats:
         return self._weights()
 
     def start_servers(self) -> None:
-        """Start the servers of the run's own."""
-        for name, member in self.recipe.team.items():
-            if member.engine == "vllm":
-                self.engine(name)
-                self._servers[member.server].start()
+        """Start the servers of the run's own: those of frozen members, and what else was seated."""
+        self.frozen()
+        for server in self._servers.values():
+            server.start()
+
+    def speaker(self) -> Speaker | None:
+        """What makes the policy engine of the trainee's module, its tokenizer and the version of its weights, where a
+        server of the run's own speaks for it; it is started here."""
+        name = self.recipe.trainee or ""
+        member = self.recipe.team[name]
+        if member.engine != "vllm":
+            return None
+        from pilotfish.engine.vllm_policy import ENVIRONMENT, VllmPolicy, arguments, scratch
+
+        log, more = self._logs / f"{name}.log", arguments(member)
+        server = VllmServer(name, member, log, more=more, env=ENVIRONMENT, scratch=scratch())
+        server.start()
+        openai = partial(_api, member, (server.base_url,))
+        return lambda module, tokenizer, version: VllmPolicy(server, module, tokenizer, openai, version)
 
     def _weights(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         if self._trainee is None:
@@ -97,13 +116,19 @@ class Seats:
         member = self.recipe.team[self.recipe.trainee or ""]
         key = (TRAINED, str(best), version)
         if key not in self._engines:
-            self._engines[key] = self._leased(member, _trained(member, best, version))
+            self._engines[key] = self._trained(member, best, version)
         return self._behind_meter(member, self._engines[key])
 
-    def leased(self, policy: PolicyEngine) -> Engine:
-        """The policy, taking turns with the frozen members on its device."""
+    def _trained(self, member: MemberConfig, best: Path, version: int) -> Engine:
+        if member.in_process:
+            return self._leased(member, _trained(member, best, version))
+        whole = {} if (best / "adapter_config.json").exists() else {"revision": None}  # it names a version of the base
+        return self._vllm(self.recipe.trainee or "", member.changed({"model": str(best), **whole}), version)
+
+    def leased(self, policy: Policy) -> Engine:
+        """The policy, in process taking turns with the frozen members on its device."""
         member = self.recipe.team[self.recipe.trainee or ""]
-        return self._behind_meter(member, self._leased(member, policy))
+        return self._behind_meter(member, self._leased(member, policy) if member.in_process else policy)
 
     async def release(self) -> None:
         """Close the engines of deployments that the recipe does not seat."""
@@ -149,11 +174,11 @@ class Seats:
         parts = {name: pace / self._processes for name in paces if (pace := getattr(member, name))}
         return member.model_copy(update={**parts, "concurrency": max(1, member.concurrency // self._processes)})
 
-    def _vllm(self, name: str, member: MemberConfig) -> Engine:
+    def _vllm(self, name: str, member: MemberConfig, version: int = 0) -> Engine:
         if member.server not in self._servers:
             self._servers[member.server] = VllmServer(name, member, self._logs / f"{name}.log")
         server = self._servers[member.server]
-        return VllmEngine(server, _api(member, (server.base_url,)))
+        return VllmEngine(server, _api(member, (server.base_url,)), version)
 
     def _in_process(self, member: MemberConfig) -> Engine:
         from pilotfish.engine.transformers import TransformersEngine
@@ -173,7 +198,8 @@ class Seats:
         )
 
 
-def _api(member: MemberConfig, addresses: tuple[str, ...]) -> OpenAIEngine:
+def _api(member: MemberConfig, addresses: tuple[str, ...], **more: Any) -> OpenAIEngine:
+    fields: dict[str, Any] = {"extra": member.extra, **more}
     return OpenAIEngine(
         model=member.model,
         base_url=addresses,
@@ -186,7 +212,7 @@ def _api(member: MemberConfig, addresses: tuple[str, ...]) -> OpenAIEngine:
         requests_per_minute=member.requests_per_minute,
         tokens_per_minute=member.tokens_per_minute,
         hedge_after_s=member.hedge_after_s,
-        extra=member.extra,
+        **fields,
     )
 
 

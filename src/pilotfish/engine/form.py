@@ -7,7 +7,7 @@ without a template: the prompt is the messages' texts in their order, a blank li
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pilotfish.team import Messages, Sampling
@@ -27,6 +27,7 @@ def request_body(
     extra: Mapping[str, Any],
     form: Form = "chat",
     stream: bool = False,
+    token_ids: Sequence[int] | None = None,
 ) -> bytes:
     """The JSON of a request.
 
@@ -37,10 +38,17 @@ def request_body(
         extra: fields to add or replace; a None removes the field (`{"seed": None}` for a server that refuses seeds).
         form: messages, or one prompt.
         stream: ask for the answer in pieces, and for its usage at the end.
+        token_ids: the prompt as a server of vLLM takes it, in completions form; the answer then comes with its ids, and
+            with log-probabilities where the whole distribution is sampled.
     """
+    asked: dict[str, Any] = {"messages": messages}
+    if token_ids is not None:
+        asked = {"prompt": token_ids, "return_token_ids": True, **({"logprobs": 0} if sampling.top_p == 1 else {})}
+    elif form == "completions":
+        asked = {"prompt": plain_prompt(messages)}
     body: dict[str, Any] = {
         "model": model,
-        **({"messages": messages} if form == "chat" else {"prompt": plain_prompt(messages)}),
+        **asked,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,

@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,8 @@ class OpenAIEngine:
         key_env: name of the environment variable that holds the key; None for a server without keys.
         revision: what tells this deployment from another of the same name; part of `identity`.
         form: `chat`, or `completions` for one prompt without a template.
+        render: makes token ids of messages, which a server of vLLM is sent in completions form; its answers then hold
+            token ids and log-probabilities.
         timeout_s: seconds one try may take, not counting the wait for a place.
         retries: tries after the first.
         concurrency: most calls at each server at once; fewer for as long as a server says that it is overloaded.
@@ -75,6 +77,7 @@ class OpenAIEngine:
         key_env: str | None = None,
         revision: str | None = None,
         form: Form = "chat",
+        render: Callable[[Messages], Sequence[int]] | None = None,
         timeout_s: float = 600.0,
         retries: int = 6,
         concurrency: int = 64,
@@ -98,8 +101,10 @@ class OpenAIEngine:
         self.requests_per_minute = requests_per_minute
         self.tokens_per_minute = tokens_per_minute
         self.hedge_after_s = hedge_after_s
-        self._form = form
-        self._urls = [address(url, PATHS[form]) for url in ([base_url] if isinstance(base_url, str) else base_url)]
+        self._form: Form = "completions" if render else form
+        self._render = render
+        path = PATHS[self._form]
+        self._urls = [address(url, path) for url in ([base_url] if isinstance(base_url, str) else base_url)]
         if not self._urls:
             raise ValueError(f"{model}: base_url is an empty list; name a server")
         self._key = Key(key_env)
@@ -157,7 +162,8 @@ class OpenAIEngine:
             await asyncio.sleep(0)
             # Only now: thousands of calls may be in line, and their bodies would all be in memory.
             streamed = on_text is not None
-            body = request_body(self.model, messages, sampling, seed, self._extra, self._form, streamed)
+            prompt = self._render(messages) if self._render else None
+            body = request_body(self.model, messages, sampling, seed, self._extra, self._form, streamed, prompt)
             call = Call(body, messages, self._tokens(messages, sampling), self._count_tokens, on_text)
             return await retried(
                 lambda avoid: self._tries(line, call, avoid),

@@ -9,21 +9,28 @@ trained module's mode, gradients and hooks alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pilotfish.engine.base import Refused
+from pilotfish.engine.base import Engine, Refused
 from pilotfish.engine.loading import fast_dtype
 from pilotfish.engine.tokens import TokenEngine
 from pilotfish.engine.transformers import TransformersEngine
 from pilotfish.engine.weights import plain_copy
 
 
+class Policy(Engine, Protocol):
+    """An engine of weights in training."""
+
+    async def sync(self, updates: int) -> None:
+        """Wait for the calls that have begun, take over the trained weights, go on as the version after `updates`."""
+
+
 class PolicyEngine(TransformersEngine):
-    """An `Engine` on a generation copy of a module in training."""
+    """A `Policy` on a generation copy of a module in training."""
 
     def __init__(
         self,
@@ -52,7 +59,7 @@ class PolicyEngine(TransformersEngine):
         Raises:
             Refused: weights or adapters that cannot be copied: sharded, quantised, DoRA, adapters other than LoRA.
         """
-        _refuse_sharded(trained)
+        refuse_sharded(trained)
         device = next(trained.parameters()).device
         kind = dtype or fast_dtype(str(device))
         twin, stands = plain_copy(trained, lambda weight: _frozen(weight, kind))
@@ -79,7 +86,7 @@ class PolicyEngine(TransformersEngine):
         return None
 
     async def sync(self, updates: int) -> None:
-        """Wait for the calls that have begun, copy the trained weights, go on as the version after `updates`."""
+        """See `Policy`."""
 
         def change() -> None:
             self._copy()
@@ -105,7 +112,8 @@ def _frozen(weight: nn.Parameter, kind: torch.dtype) -> nn.Parameter:
     return nn.Parameter(weight.detach().to(kind, copy=True), requires_grad=False)
 
 
-def _refuse_sharded(trained: nn.Module) -> None:
+def refuse_sharded(trained: nn.Module) -> None:
+    """Raise Refused for weights of which this process holds a part."""
     for name, weight in trained.named_parameters():
         if hasattr(weight, "full_tensor") or hasattr(weight, "ds_id") or "_fsdp_wrapped_module" in name:
             raise Refused(

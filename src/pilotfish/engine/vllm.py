@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -60,6 +60,9 @@ class VllmServer:
         name: of the member that it is started for.
         member: which model, and how it is served.
         log: file that gets what it says, after what is there.
+        more: arguments that the member's part in the run adds.
+        env: variables that it adds.
+        scratch: a folder that goes with the server, whoever makes it.
         grace_s: seconds it has to end before it is killed.
         told: takes a line about its start; standard error by default.
     """
@@ -70,6 +73,9 @@ class VllmServer:
         member: MemberConfig,
         log: Path,
         *,
+        more: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        scratch: Path | None = None,
         grace_s: float = GRACE_S,
         told: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
     ) -> None:
@@ -79,6 +85,8 @@ class VllmServer:
         self.port = member.served.port or free_port()
         self.engines = 0
         """How many have it open."""
+        self.scratch = scratch
+        self._more, self._env = more, dict(env or {})
         self._grace_s = grace_s
         self._told = told
         self._lock = threading.Lock()
@@ -159,12 +167,13 @@ class VllmServer:
         gpus = self.member.served.gpus
         place = f" on GPU {', '.join(map(str, gpus))}" if gpus else ""
         self._told(f"{self.name}: starting vllm serve {self.member.model}{place}, port {self.port}; log: {self.log}")
-        self._launch(command(executable, self.member, self.port))
+        self._launch(command(executable, self.member, self.port, self._more))
         return ""
 
     def _launch(self, served: Sequence[str]) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        watched = [sys.executable, "-I", watcher.__file__, str(os.getpid()), str(self._grace_s), *served]
+        ending = [str(os.getpid()), str(self._grace_s), str(self.scratch or "")]
+        watched = [sys.executable, "-I", watcher.__file__, *ending, *served]
         with self.log.open("ab") as log:
             self._log_begins = log.tell()
             self._watcher = subprocess.Popen(
@@ -172,7 +181,7 @@ class VllmServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment(self.name, self.member.served.gpus, os.environ),
+                env={**environment(self.name, self.member.served.gpus, os.environ), **self._env},
                 start_new_session=True,
             )
 
@@ -226,11 +235,13 @@ class VllmEngine(Wrapped):
     Args:
         server: shared by the engines of one deployment.
         openai: set to the server's address.
+        version: of the weights, where a member has been trained.
     """
 
-    def __init__(self, server: VllmServer, openai: OpenAIEngine) -> None:
+    def __init__(self, server: VllmServer, openai: OpenAIEngine, version: int = 0) -> None:
         super().__init__(openai)
         self.server = server
+        self._version = version
         self._stamp = stamp(server.member.model)
         self._closed = False
         server.engines += 1
@@ -239,6 +250,10 @@ class VllmEngine(Wrapped):
     def identity(self) -> str:
         """A folder is named with what stands in it: another export may be written there."""
         return f"{self.engine.identity} {self._stamp}" if self._stamp else f"{self.engine.identity}"
+
+    @property
+    def version(self) -> int:
+        return self._version
 
     async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
         if self._closed:

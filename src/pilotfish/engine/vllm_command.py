@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pilotfish.engine.base import Refused
+from pilotfish.engine.embedded import NAME as EMBEDDED
+from pilotfish.engine.embedded import embedded
 from pilotfish.member import MemberConfig
 
 HOST = "127.0.0.1"
@@ -28,9 +30,15 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 WAY_OUT = "pip install vllm, or use engine openai with the base_url of a server that runs"
 
 
-def command(executable: str, member: MemberConfig, port: int) -> list[str]:
+def command(executable: str, member: MemberConfig, port: int, more: Sequence[str] = ()) -> list[str]:
     """What is run. Defaults of sampling are vLLM's neutral ones: a member is sampled as its recipe says, whatever the
     model's `generation_config.json` would add. `vllm.args` come last, so they may say otherwise.
+
+    Args:
+        executable: the command `vllm`.
+        member: which model, and how it is served.
+        port: where it listens.
+        more: arguments that the member's part in the run adds.
 
     Raises:
         Refused: the model is an adapter whose base is not to be found.
@@ -49,15 +57,17 @@ def command(executable: str, member: MemberConfig, port: int) -> list[str]:
         options["--revision"] = member.revision
     pairs = [str(part) for pair in options.items() for part in pair]
     trust = ["--trust-remote-code"] if member.trust_remote_code else []
-    base, adapter = _adapted(member.model)
-    return [executable, "serve", base, *pairs, *trust, *adapter, *served.args]
+    base, named = _named(member.model)
+    return [executable, "serve", base, *pairs, *trust, *named, *more, *served.args]
 
 
-def _adapted(model: str) -> tuple[str, list[str]]:
-    """What is served for a member's model, and the arguments of an adapter to it.
+def _named(model: str) -> tuple[str, list[str]]:
+    """What is served for a member's model, and the arguments that give it the name that the member's calls ask for.
 
-    The adapter gets the name that the member's calls ask for: under the base's own name the base would answer.
+    Under the name of an adapter's base the base would answer.
     """
+    if model == EMBEDDED:
+        return str(embedded()), ["--served-model-name", model]
     file = Path(model).expanduser() / "adapter_config.json"
     if not file.is_file():
         return model, []

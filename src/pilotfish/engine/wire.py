@@ -134,7 +134,16 @@ def _completion(body: Mapping[str, Any], messages: Messages, count: CountTokens)
             return Fault(f"200 with null content and finish reason {finish_reason}")
         text = ""
     usage = used(body.get("usage"), messages, text + (reasoning or ""), count)
-    return Completion(text, finish_reason, usage, reasoning=reasoning or None)
+    return _with_tokens(Completion(text, finish_reason, usage, reasoning=reasoning or None), choice)
+
+
+def _with_tokens(completion: Completion, choice: Mapping[str, Any]) -> Completion:
+    """With token ids and log-probabilities, from a server of vLLM that was sent ids."""
+    prompt, drawn, scores = choice.get("prompt_token_ids"), choice.get("token_ids"), choice.get("logprobs")
+    if not isinstance(prompt, list) or not isinstance(drawn, list):
+        return completion
+    logprobs = tuple(scores["token_logprobs"]) if scores else None
+    return replace(completion, prompt_ids=tuple(prompt), completion_ids=tuple(drawn), logprobs=logprobs)
 
 
 def _empty(messages: Messages, count: CountTokens) -> Completion:

@@ -66,7 +66,7 @@ def memory(recipe: Recipe) -> list[Held]:
     trainee = recipe.trainee
     sets: dict[tuple[Any, ...], list[str]] = {}
     for name, member in recipe.team.items():
-        if member.in_process:
+        if member.in_process or member.train:
             sets.setdefault((member.model, member.revision, member.device), []).append(name)
     for names in sets.values():
         lead = recipe.team[trainee] if trainee in names else recipe.team[names[0]]
@@ -86,7 +86,7 @@ def _held(names: tuple[str, ...], member: MemberConfig, recipe: Recipe) -> Held:
         reference = isinstance(recipe.train, TrainConfig) and recipe.train.beta > 0
         parts = {
             "weights": (4 if full else size) * model.parameters,
-            "engine's copy": 2 * model.parameters,
+            "engine's copy": 2 * model.parameters if member.in_process else 0,
             "adapter": 0 if full else 4 * trained,
             "gradients": 4 * trained,
             "optimizer": ADAM * trained,

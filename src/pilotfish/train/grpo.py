@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from pilotfish.background import Background
-from pilotfish.engine.policy import PolicyEngine
+from pilotfish.engine.policy import Policy, PolicyEngine
 from pilotfish.processes import Processes, launched
 from pilotfish.recipe import Recipe
 from pilotfish.train.clock import Clock
@@ -46,16 +48,17 @@ def train(
     rows: Sequence[RowId],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    rollout: Callable[[PolicyEngine], Rollout],
+    rollout: Callable[[Policy], Rollout],
     *,
     background: Background,
     output: Path,
-    on_step: Callable[[int, GRPOTrainer, PolicyEngine], bool],
+    on_step: Callable[[int, GRPOTrainer, Policy], bool],
     on_log: Callable[[int, Mapping[str, float]], None],
     right: Shares | None = None,
     first_version: int = 0,
     on_rows: OnRows = lambda step, rows: None,
     processes: Processes | None = None,
+    served: Callable[[nn.Module, PreTrainedTokenizerBase, int], Policy] | None = None,
 ) -> GRPOTrainer:
     """Train the trainee.
 
@@ -74,6 +77,8 @@ def train(
         first_version: of the weights before training.
         on_rows: called with each step, from 0, and its rows before they are learned from.
         processes: that train together: each calls this, has weights of its own, and they stay equal.
+        served: makes the policy engine of the weights, their tokenizer and `first_version` where a server speaks for
+            them; else they are copied into an engine in process.
     """
     assert isinstance(recipe.train, TrainConfig)
     config, clock, together = recipe.train, Clock(), processes or Processes()
@@ -82,11 +87,7 @@ def train(
         trainer = _trainer(recipe, config, laid, model, tokenizer, output)
         check_shares(laid, config, together.count)
         module = trainer.accelerator.unwrap_model(trainer.model)
-        member = recipe.team[recipe.trainee or ""]
-        nucleus, memory = member.sampling.top_p < 1, member.memory
-        policy = PolicyEngine(
-            module, tokenizer, dtype=_dtype(recipe), nucleus=nucleus, memory=memory, first_version=first_version
-        )
+        policy = (served or partial(_in_process, recipe))(module, tokenizer, first_version)
         trainer.rollout_func = _Player(rollout(policy), policy, background, clock, on_rows, together)
 
         def after_step(step: int) -> bool:
@@ -136,6 +137,16 @@ def _trainer(
         multiply_in_low_precision(trainer.accelerator.unwrap_model(trainer.model))
     trainer.remove_callback(PrinterCallback)  # it prints every log as a dict; on_log has them
     return trainer
+
+
+def _in_process(
+    recipe: Recipe, module: nn.Module, tokenizer: PreTrainedTokenizerBase, first_version: int
+) -> PolicyEngine:
+    member = recipe.team[recipe.trainee or ""]
+    nucleus = member.sampling.top_p < 1
+    return PolicyEngine(
+        module, tokenizer, dtype=_dtype(recipe), nucleus=nucleus, memory=member.memory, first_version=first_version
+    )
 
 
 def _dtype(recipe: Recipe) -> torch.dtype | None:
@@ -235,7 +246,7 @@ class _Player:
     def __init__(
         self,
         rollout: Rollout,
-        policy: PolicyEngine,
+        policy: Policy,
         background: Background,
         clock: Clock,
         on_rows: OnRows,

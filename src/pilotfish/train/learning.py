@@ -34,7 +34,7 @@ from pilotfish.train.trackers import tell
 from pilotfish.workshop import Workshop
 
 if TYPE_CHECKING:
-    from pilotfish.engine.policy import PolicyEngine
+    from pilotfish.engine.policy import Policy
     from pilotfish.train.grpo import Trainer
 
 
@@ -101,7 +101,7 @@ class Learning:
         self.main = workshop.processes.main
         self.stop = EarlyStop(config.patience or sys.maxsize)
         self.stop.restore(run.state("early_stop").get("history", "[]"))
-        self.policy: PolicyEngine | None = None
+        self.policy: Policy | None = None
 
     def all(self) -> None:
         """Every step, in this process."""
@@ -118,6 +118,7 @@ class Learning:
         from pilotfish.train.grpo import newest_checkpoint, train, updates_of
 
         self.workshop.play(self.workshop.seats.vacate())
+        served = self.workshop.seats.speaker()
         model, tokenizer = self.workshop.seats.trainee()
         checkpoint, done = newest_checkpoint(self.run.checkpoints), 0
         if checkpoint is not None:
@@ -138,9 +139,10 @@ class Learning:
             right=self.groups.right,
             on_rows=self.keep_rows,
             processes=self.workshop.processes,
+            served=served,
         )
 
-    def rollout(self, policy: PolicyEngine) -> Rollout:
+    def rollout(self, policy: Policy) -> Rollout:
         self.policy = policy
         return Rollout(
             self.topology,
@@ -157,12 +159,12 @@ class Learning:
             shaped=self.groups.shaped,
         )
 
-    def team(self, policy: PolicyEngine, *, training: bool) -> Team:
+    def team(self, policy: Policy, *, training: bool) -> Team:
         seats = self.workshop.seats
         engines = {**seats.frozen(), self.trainee: seats.leased(policy)}
         return Team(self.recipe.members(training=training), engines)
 
-    def after_step(self, step: int, trainer: Trainer, policy: PolicyEngine) -> bool:
+    def after_step(self, step: int, trainer: Trainer, policy: Policy) -> bool:
         """Evaluate on the holdout where it is due, keep the best weights, say whether to stop.
 
         Step 0 is before training: where training only harms, the weights as they were stay the best.
@@ -183,7 +185,7 @@ class Learning:
     def last(self, trainer: Trainer) -> int:
         return int(trainer.args.max_steps) // self.config.updates_per_step
 
-    def holdout(self, step: int, trainer: Trainer, policy: PolicyEngine) -> float | None:
+    def holdout(self, step: int, trainer: Trainer, policy: Policy) -> float | None:
         """Accuracy of the team on the holdout, of a mix the mean over its topologies, sampled as each `sampling` says
         (greedy by default), with the weights as they are; None where nothing could be judged."""
         title = titles(self.topology, self.mix)

@@ -1,0 +1,166 @@
+"""The `vllm` engine of the weights that are being trained: a server speaks for them, and gets them after each step.
+
+    server = VllmServer("leader", member, log, more=arguments(member), env=ENVIRONMENT, scratch=scratch())
+    policy = VllmPolicy(server, trained, tokenizer, openai)
+    await policy.sync(1)                        # the server answers with the weights after the first update
+    completion = await policy.complete(messages, sampling, seed)
+
+The weights go through files in memory (`/dev/shm`, where there is one): a LoRA as an adapter of a new name, full
+weights into the place of the old ones. The server may sit on the trainer's GPU, with its share of the memory, or on
+another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from pilotfish.engine.base import Completion, Refused
+from pilotfish.engine.chat import render, stop_ids
+from pilotfish.engine.openai import OpenAIEngine
+from pilotfish.engine.policy import refuse_sharded
+from pilotfish.engine.tokens import Gate
+from pilotfish.engine.vllm import VllmEngine, VllmServer
+from pilotfish.engine.vllm_command import max_rank
+from pilotfish.engine.wire import clean
+from pilotfish.member import MemberConfig
+
+ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+"""Lets a server take weights while it runs."""
+LOAD_S = 600.0
+"""Seconds that a server may take to load weights."""
+
+
+def arguments(member: MemberConfig) -> list[str]:
+    """What `vllm serve` is given beside a frozen member's arguments: log-probabilities at the call's temperature, and
+    room for a trainee's adapter."""
+    lora = member.lora
+    adapters = ["--enable-lora", "--max-lora-rank", str(max_rank(lora.rank))] if lora else []
+    return ["--logprobs-mode", "processed_logprobs", *adapters]
+
+
+class VllmPolicy(VllmEngine):
+    """Asks a server that holds the weights of a module in training.
+
+    Args:
+        server: with `arguments`, `ENVIRONMENT` and a `scratch`; nobody else's.
+        trained: a transformers model or a PEFT model with LoRA, not wrapped for several processes.
+        tokenizer: the model's own.
+        openai: makes the engine in front of the server, given what makes token ids of messages and the fields to add
+            to each request.
+        first_version: of the weights as they are; those of later stages of a run count on from it.
+
+    Raises:
+        Refused: weights that are sharded.
+        ValueError: the server has no `scratch`.
+    """
+
+    def __init__(
+        self,
+        server: VllmServer,
+        trained: nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        openai: Callable[..., OpenAIEngine],
+        first_version: int = 0,
+    ) -> None:
+        refuse_sharded(trained)
+        base: Any = trained
+        ends = sorted(stop_ids(base, tokenizer))
+        # No seed: vLLM then draws row by row, and a batch is answered otherwise in another company all the same.
+        extra = {**server.member.extra, "seed": None, "stop_token_ids": ends}
+        self._openai = openai(render=lambda messages: render(tokenizer, messages), extra=extra)
+        super().__init__(server, self._openai)
+        if server.scratch is None:
+            raise ValueError(f"{server.name}: its server has no `scratch`, through which it is given weights")
+        self._place = server.scratch
+        self._trained = trained
+        self._first = self._version = first_version
+        self._gate = Gate()
+        self._adapter: str | None = None
+        self._names = (f"{server.member.model}+{number}" for number in itertools.count())
+
+    @property
+    def identity(self) -> str | None:  # type: ignore[override]
+        """None: answers of weights in training never outlive a run."""
+        return None
+
+    async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        async with self._gate.inside():
+            return await super().around(ask)
+
+    async def sync(self, updates: int) -> None:
+        """Wait for the calls that have begun, give the server the trained weights, go on as the version after
+        `updates`.
+
+        Raises:
+            Refused: the server does not run, or does not take them; with its own words.
+        """
+        async with self._gate.drained():
+            await asyncio.to_thread(self._give)
+            self._version = self._first + updates
+
+    async def close(self) -> None:
+        await super().close()
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _give(self) -> None:
+        self.server.start()
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._place.mkdir(mode=0o700)
+        if hasattr(self._trained, "peft_config"):
+            self._give_adapter(self._place)
+        else:
+            self._give_all(self._place)
+
+    def _give_adapter(self, place: Path) -> None:
+        """Under a name that was never used: what the server keeps of a prompt, it keeps by adapter."""
+        trained: Any = self._trained
+        trained.save_pretrained(place)
+        name, before = next(self._names), self._adapter
+        self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(place)})
+        self._adapter = self._openai.model = name
+        if before is not None:
+            self._post("/v1/unload_lora_adapter", {"lora_name": before})
+
+    def _give_all(self, place: Path) -> None:
+        trained: Any = self._trained
+        kind = torch.float32 if self.server.member.dtype == "float32" else torch.bfloat16
+        trained.save_pretrained(place, state_dict={n: w.to("cpu", kind) for n, w in trained.state_dict().items()})
+        self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(place)}})
+        self._post("/reset_prefix_cache", {})
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> None:
+        url = self.server.base_url.removesuffix("/v1") + path
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=LOAD_S):
+                return
+        except urllib.error.HTTPError as error:
+            words = f"{error.code}: {clean(error.read().decode(errors='replace'))[:400]}"
+        except OSError as error:
+            words = str(error)
+        raise Refused(
+            f"{self.server.name}: vllm serve did not take the trained weights ({path}: {words}); see {self.server.log}"
+        )
+
+
+def scratch() -> Path:
+    """A folder that is not there yet, in memory where the system has a place for it."""
+    shared = Path("/dev/shm")
+    above = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+    return above / f"pilotfish-{secrets.token_hex(8)}"
