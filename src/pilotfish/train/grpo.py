@@ -27,6 +27,7 @@ from pilotfish.processes import Processes, launched
 from pilotfish.recipe import Recipe
 from pilotfish.train.clock import Clock
 from pilotfish.train.diagnostics import diagnose
+from pilotfish.train.gap import logprob_gap
 from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
 from pilotfish.train.order import Shares, check_shares, order
 from pilotfish.train.profile import TrainConfig, passes
@@ -273,6 +274,9 @@ class _Player:
             torch.cuda.synchronize()  # engines work on streams of their own; none may still write when the loss begins
         self.on_rows(step, rows)
         metrics = diagnose(rows, alone, self.rollout.tasks, config.group_size, self.rollout.mixed)
+        with self.clock.part("gap"):
+            gap = logprob_gap(trainer, mine, config.temperature, step)
+        metrics |= {"engine/logprob_gap": gap} if gap is not None else {}
         silence = [trainer.eos_token_ids[0]]  # what nobody said was not cut off
         return {
             "prompt_ids": [row.prompt_ids for row in mine],

@@ -1,0 +1,62 @@
+"""Whether the engine speaks for the weights in training: measured at each step, and one that does not stops the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pilotfish import train
+from pilotfish.engine.policy import PolicyEngine
+from pilotfish.recipe import Recipe, parse_recipe
+from pilotfish.train.gap import Astray
+from tiny import save_tiny
+
+torch.set_num_threads(1)
+
+
+def recipe(tmp_path: Path, **more: Any) -> Recipe:
+    save_tiny(tmp_path / "model")
+    rows = [{"id": str(n), "question": f"{n} + 2?", "answer": str(n % 5)} for n in range(12)]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "mine.py").write_text("def score(gold, text):\n    return sum(map(ord, text)) % 2\n")
+    member = {"model": str(tmp_path / "model"), "dtype": "float32", "device": "cpu"}
+    training = {"group_size": 2, "tasks_per_step": 2, "updates_per_step": 1, "micro_batch": 4, "steps": 3}
+    return parse_recipe(
+        {
+            "tasks": {
+                "train": {"source": str(tmp_path / "sums.jsonl"), "verifier": f"{tmp_path}/mine.py:score"},
+                "holdout": 0,
+            },
+            "team": {"actor": member | {"train": "full", "sampling": {"max_tokens": 8}}},
+            "topology": "solo",
+            "train": training | {"learning_rate": 0.01, "temperature": 0.8} | more,
+        }
+    )
+
+
+def steps(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("trained", ["full", {"rank": 4, "alpha": 8}], ids=["full", "lora"])
+def test_an_engine_in_float32_reports_the_weights_own_log_probabilities(tmp_path: Path, trained: Any) -> None:
+    made = recipe(tmp_path)
+    member = made.team["actor"].changed({"train": trained})
+    train(made.model_copy(update={"team": {"actor": member}}), tmp_path / "run")
+    gaps = [row["engine/logprob_gap"] for row in steps(tmp_path / "run") if row["kind"] == "step"]
+    assert len(gaps) == 3
+    assert max(gaps) < 1e-3
+
+
+def test_an_engine_that_keeps_its_first_weights_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sync(engine: PolicyEngine, updates: int) -> None:
+        engine._version = updates
+
+    monkeypatch.setattr(PolicyEngine, "sync", sync)
+    with pytest.raises(Astray, match=r"step \d: the trainee's engine reports .* nats from those of the weights"):
+        train(recipe(tmp_path, learning_rate=0.5, steps=8), tmp_path / "run")
+    assert steps(tmp_path / "run")[0]["engine/logprob_gap"] < 1e-3
