@@ -22,6 +22,7 @@ from pilotfish.cli import main
 from pilotfish.engine.base import Engine
 from pilotfish.evaluate.arms import Arm, Field, answering, baselines, control, leading, variants
 from pilotfish.evaluate.bench import Result, compare
+from pilotfish.evaluate.comparison import compared
 from pilotfish.evaluate.lineup import standard_arms
 from pilotfish.evaluate.record import names, write
 from pilotfish.evaluate.rounds import Cell, by_round
@@ -29,7 +30,7 @@ from pilotfish.evaluate.rounds_table import rounds_rich
 from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.run import Run
 from pilotfish.team import Member, Messages
-from pilotfish.topology import Topology, hint, leader, vote
+from pilotfish.topology import Topology, alone, hint, leader, solo, vote
 from pilotfish.verify import judge as verify
 
 GONE = "gone"
@@ -315,6 +316,20 @@ def test_a_leader_is_compared_with_a_weaker_one_with_itself_alone_and_with_its_o
     assert [figures[arm.name].calls for arm in compared[:5]] == [8, 20, 16, 8, 1]
     assert all(row.leak_rate is None for row in played.rows), "who answers cannot leak"
     assert set(played.rounds) == {arm.name for arm in compared if arm.topology.name == "leader"}
+
+
+def test_trained_weights_are_compared_in_their_topology_with_all_weights_before_them() -> None:
+    team = Team({}, {})
+    weights = [("untrained", "untrained"), ("zero-shot", "trained"), ("mlpo", "trained"), ("mlpo+", "trained")]
+    found = [Arm("solo", solo, team)]
+    found += [Arm(f"{t.name}, {name}", t, team, role) for name, role in weights for t in (alone, leader)]
+    found += [control("empty words", found[-1], lambda task: "")]
+    by_name = {arm.name: arm for arm in found}
+    assert compared(by_name["alone, mlpo+"], found) == ["solo", *(f"alone, {name}" for name, _ in weights[:3])]
+    assert compared(by_name["leader, mlpo"], found) == ["solo", "leader, untrained", "leader, zero-shot"]
+    assert compared(by_name["alone, untrained"], found) == ["solo"]
+    assert compared(by_name["leader, mlpo+"], found) == [arm.name for arm in found if arm.name != "leader, mlpo+"]
+    assert compared(by_name["empty words"], found) == ["solo"]
 
 
 def test_before_training_the_untrained_leader_leads(tmp_path: Path) -> None:

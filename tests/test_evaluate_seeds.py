@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from board import board
+from board import board, seat
 from pilotfish import Journal, ScriptedEngine, Task, Team, Verdict
 from pilotfish.evaluate.arms import Arm, Field, Played, Role
 from pilotfish.evaluate.bench import Result, measure
@@ -39,16 +39,18 @@ async def played(name: str, role: Role, right: list[float], folder: Path) -> Pla
     return Played(arm, [await Field("b", TASKS, Journal(folder), judge).play(arm)])
 
 
-async def arms(seed: int, folder: Path) -> list[Played]:
-    baseline = await played("solo", "baseline", rewards(1), folder)
+async def arms(seed: int, folder: Path, solo_seed: int = 1) -> list[Played]:
+    baseline = await played("solo", "baseline", rewards(solo_seed), folder)
     return [baseline, await played("hint, trained", "trained", rewards(seed), folder)]
 
 
-def other_run(seed: int, folder: Path, data: dict[str, object]) -> str:
-    """A run as its evaluation leaves it."""
+def other_run(seed: int, folder: Path, data: dict[str, object], solo_seed: int = 1) -> str:
+    """A run as its evaluation leaves it; the actor alone is right where this seed's draws say so."""
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(parse_recipe({**data, "seed": seed}).dump())
-    scores = [score for one in asyncio.run(arms(seed, folder / "journal")) for score in scored("b", one, TASKS)]
+    scores = [
+        score for one in asyncio.run(arms(seed, folder / "journal", solo_seed)) for score in scored("b", one, TASKS)
+    ]
     (folder / "scores.jsonl").write_text("".join(f"{line}\n" for line in lines(scores)))
     return str(folder)
 
@@ -89,6 +91,20 @@ def test_a_trained_arm_is_compared_over_seeds_and_tasks(tmp_path: Path, data: di
     write([result], tmp_path)
     record = json.loads((tmp_path / "results.json").read_text())["over seeds"]["b"]
     assert record["difference_to"]["hint, trained"]["solo"]["n"] == len(TASKS)
+
+
+def test_where_the_runs_seat_other_models_every_arm_has_seeds(tmp_path: Path, data: dict[str, object]) -> None:
+    teams = [{"team": {"actor": seat("http://127.0.0.1:1/v1", f"tuned-{seed}")}} for seed in (1, 2)]
+    folders = [
+        other_run(seed, tmp_path / f"run{seed}", {**data, **team}, solo_seed=seed)
+        for seed, team in zip((1, 2), teams, strict=True)
+    ]
+    found = measured(own(data, *folders), tmp_path / "own").seeds
+    assert found is not None
+    solo_rewards = [rewards(1), rewards(1), rewards(2)]
+    assert found.accuracy["solo"] == [pytest.approx(np.mean(seed)) for seed in solo_rewards]
+    expected = nested_difference([rewards(0), rewards(1), rewards(2)], solo_rewards)
+    assert found.difference_to["hint, trained"] == {"solo": expected}
 
 
 def test_a_run_that_does_not_fit_is_refused_by_name(tmp_path: Path, data: dict[str, object]) -> None:

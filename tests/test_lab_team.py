@@ -313,16 +313,16 @@ def test_mixed_tasks_take_turns_and_load_with_the_instruction_of_the_lab(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "field", "expected"),
     [
-        (["tasks", "--split", "test", "--size", "4"], ["legs", "sums", "legs", "sums"]),
-        (["leader", "--size", "2", "--families", "sums"], ["sums", "sums"]),
+        (["tasks", "--split", "test", "--size", "4"], "subject", ["legs", "sums", "legs", "sums"]),
+        (["leader", "--size", "2", "--families", "sums"], "family", ["sums", "sums"]),
     ],
 )
-def test_tasks_and_rows_of_the_team_can_be_printed(arguments, expected):
+def test_tasks_and_rows_of_the_team_can_be_printed(arguments, field, expected):
     command = [sys.executable, "-m", "pilotfish.lab", *arguments]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert [json.loads(line)["family"] for line in printed] == expected
+    assert [json.loads(line)[field] for line in printed] == expected
 
 
 @pytest.mark.parametrize("member", [*AGENTS, "leader"])

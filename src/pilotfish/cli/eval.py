@@ -45,7 +45,7 @@ def evaluate(
             Run(folder, recipe) as opened,
             Evaluation(err(), [b.title for b in measured.benchmarks], meter, measured.samples) as progress,
         ):
-            if recipe.trainee and not opened.best.exists():
+            if recipe.trainee and not opened.best.exists() and not measured.weights:
                 progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
             results = play_all(recipe, opened, progress=progress.told, meter=meter)
         for result in results:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from pilotfish.episode import Episode
 from pilotfish.evaluate.accounts import Account, accounts
@@ -18,6 +19,8 @@ from pilotfish.train.credit import leaks
 
 GAP = 0.04
 """The difference that `Row.tasks_needed` is told for."""
+TRAINEES = ("untrained", "trained")
+"""Roles of arms in which the trainee speaks with weights of its own."""
 
 
 def rows(played: Sequence[Played], tasks: Sequence[Task]) -> list[Row]:
@@ -29,12 +32,12 @@ def rows(played: Sequence[Played], tasks: Sequence[Task]) -> list[Row]:
 
 def compared(arm: Arm, arms: Sequence[Arm]) -> list[str]:
     """With whom an arm is compared: among those on the same models the leading one with all others, each with the first
-    one, and trained weights also with the same topology before training; one on other models with itself on the
-    recipe's own."""
+    one, and trained weights also with the same topology on all weights before them: untrained, of other runs, of
+    earlier stages; one on other models with itself on the recipe's own."""
     beside = [other for other in arms if other.model == arm.model]
-    label = arm.topology.label
-    before = [other for other in beside if other.role == "untrained" and other.topology.label == label]
-    others = beside if arm is leading(beside) else [*beside[:1], *(before if arm.role == "trained" else [])]
+    before = [other for other in takewhile(lambda other: other is not arm, beside) if other.role in TRAINEES]
+    same = [other for other in before if arm.role == "trained" and other.topology.label == arm.topology.label]
+    others = beside if arm is leading(beside) else [*beside[:1], *same]
     own = [other for other in arms if arm.model and not other.model and arm.name == arm_name(arm.model, other.name)]
     return list(dict.fromkeys(other.name for other in [*others, *own] if other is not arm))
 

@@ -3,7 +3,8 @@
     evaluate: {seeds: [runs/hint-1, runs/hint-2]}       # beside this run, seed 0
 
 The other runs' rewards are read from their `scores.jsonl`; nothing is played again. An arm that was not trained has no
-seeds: its rewards are this run's. See `stats.nested_difference` for what the interval covers.
+seeds: its rewards are this run's. Where the runs seat other models, such as an actor that was fine-tuned with each
+seed, every arm has seeds. See `stats.nested_difference` for what the interval covers.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class OverSeeds:
     seeds: list[int]
     """This run's first."""
     accuracy: dict[str, list[float]]
-    """Of each trained arm, by seed."""
+    """Of each arm that has seeds, by seed."""
     difference_to: dict[str, dict[str, Difference]]
-    """Of each pair of arms with a trained one in it, over seeds and tasks."""
+    """Of each pair of arms with one in it that has seeds, over seeds and tasks."""
 
 
 class OtherSeeds:
@@ -47,34 +48,36 @@ class OtherSeeds:
 
     def __init__(self, recipe: Recipe) -> None:
         self.folders = recipe.evaluate.seeds
-        self.seeds = [recipe.seed, *(load_recipe(folder).seed for folder in self.folders)]
+        others = [load_recipe(folder) for folder in self.folders]
+        self.seeds = [recipe.seed, *(other.seed for other in others)]
+        self.reseated = any(_models(other) != _models(recipe) for other in others)
         self._scores = [_read(folder) for folder in self.folders]
         for folder, seed in zip(self.folders, self.seeds[1:], strict=True):
             if self.seeds.count(seed) > 1:
                 raise RecipeError(f"evaluate.seeds: {folder} has seed {seed}, and so has another run; leave one out")
 
     def compare(self, on: Field, played: Sequence[Played]) -> OverSeeds | None:
-        """The comparison of a benchmark over seeds; None where there are no other seeds, or nothing is trained.
+        """The comparison of a benchmark over seeds; None where there are no other seeds, or no arm has them.
 
         Raises:
             RecipeError: a run that lacks an arm or a task.
         """
         arms = [one.arm for one in played]
-        trained = {arm.name for arm in arms if arm.role == "trained"}
-        if not self.folders or not trained:
+        seeded = {arm.name for arm in arms if self.reseated or arm.role == "trained"}
+        if not self.folders or not seeded:
             return None
-        rewards = {one.arm.name: self._rewards(on, one) for one in played}
-        pairs = [(arm.name, other) for arm in arms for other in compared(arm, arms) if trained & {arm.name, other}]
+        rewards = {one.arm.name: self._rewards(on, one, one.arm.name in seeded) for one in played}
+        pairs = [(arm.name, other) for arm in arms for other in compared(arm, arms) if seeded & {arm.name, other}]
         gaps: dict[str, dict[str, Difference]] = {}
         for name, other in pairs:
             gaps.setdefault(name, {})[other] = nested_difference(rewards[name], rewards[other])
-        accuracy = {name: [_mean(seed) for seed in rewards[name]] for name in rewards if name in trained}
+        accuracy = {name: [_mean(seed) for seed in rewards[name]] for name in rewards if name in seeded}
         return OverSeeds(self.seeds, accuracy, gaps)
 
-    def _rewards(self, on: Field, one: Played) -> Floats:
-        """(seeds, tasks) of a trained arm, (tasks,) of any other."""
+    def _rewards(self, on: Field, one: Played, seeded: bool) -> Floats:
+        """(seeds, tasks) of an arm that has seeds, (tasks,) of any other."""
         own = [_mean(samples) for samples in one.rewards]
-        if one.arm.role != "trained":
+        if not seeded:
             return np.array(own)
         return np.array([own, *(self._of(at, on, one.arm.name) for at in range(len(self.folders)))])
 
@@ -83,6 +86,11 @@ class OtherSeeds:
         if missing := next((task for task in on.tasks if task.id not in found), None):
             raise RecipeError(_lacking(self.folders[at], on.benchmark, arm, missing))
         return [_mean(found[task.id]) for task in on.tasks]
+
+
+def _models(recipe: Recipe) -> dict[str, str]:
+    """What sits in each seat."""
+    return {name: member.deployment for name, member in recipe.team.items()}
 
 
 def _lacking(folder: Path, benchmark: str, arm: str, task: Task) -> str:

@@ -2,13 +2,14 @@
 
 The actor learns to multiply and add, and the legs of the animals in `KNOWN` only. Of every other animal it is told
 the legs in a hint or a comment, and what it is told in training is drawn at random: it learns to read advice, and
-learns nothing about crabs. The collaborator learns the legs of all animals and no arithmetic. For a leader's team each
-product is a line, and the animal is the skill: see `team.py`.
+learns nothing about crabs. The collaborator learns the legs of all animals and no arithmetic; its twin learns those
+that the actor knows. A second actor, who knows other animals, is in `panel.py`. For a leader's team each product is a
+line, and the animal is the skill: see `team.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cache
 from random import Random
 
@@ -69,7 +70,7 @@ def solution(counts: Counts, legs: Legs) -> str:
 
 def draw(rng: Random) -> Problem:
     """A problem over all animals, for a leader's team."""
-    return problem(_counts(rng, list(animals())))
+    return problem(drawn_counts(rng, list(animals())))
 
 
 def problem(counts: Counts) -> Problem:
@@ -82,16 +83,25 @@ def facts(named: Sequence[str], legs: Legs, phrase: str = PHRASES[0]) -> str:
     return " ".join(phrase.format(animal=animal, legs=legs[animal]) for animal in named)
 
 
-def actor_row(rng: Random) -> Row:
-    """One thing for the actor to learn."""
+def actor_row(rng: Random, known: Set[str] = KNOWN) -> Row:
+    """One thing for an actor to learn who gets to know these animals."""
     make = rng.choices((_solve, _read_hint, _ignore_hint, _revise, _stand), weights=(6, 8, 5, 6, 3))[0]
-    return make(rng)
+    return make(rng, known)
 
 
 def collaborator_row(rng: Random) -> Row:
     """One thing for the collaborator to learn."""
+    return _adviser_row(rng, list(animals()))
+
+
+def twin_row(rng: Random) -> Row:
+    """One thing for a collaborator to learn that knows what the actor knows."""
+    return _adviser_row(rng, [animal for animal in animals() if animal in KNOWN])
+
+
+def _adviser_row(rng: Random, known: Sequence[str]) -> Row:
     make = rng.choices((_know_one, _know_list, _hint, _criticise), weights=(2, 2, 3, 3))[0]
-    return make(rng)
+    return make(rng, known)
 
 
 def _several(animal: str, count: int) -> str:
@@ -109,102 +119,107 @@ def _line(animal: str, count: int) -> Line:
     )
 
 
-def _counts(rng: Random, pool: Sequence[str]) -> Counts:
+def drawn_counts(rng: Random, pool: Sequence[str]) -> Counts:
     """A problem over animals of the pool: how many of each."""
     chosen = rng.sample(pool, rng.randint(OPTIONS["min_animals"], OPTIONS["max_animals"]))
     return {animal: rng.randint(OPTIONS["min_instances"], OPTIONS["max_instances"]) for animal in chosen}
 
 
-def _half_known(rng: Random) -> Counts:
-    """A problem with at least one animal that the actor does not know."""
-    while KNOWN.issuperset(counts := _counts(rng, list(animals()))):
+def half_known(rng: Random, known: Set[str]) -> Counts:
+    """A problem with at least one animal that an actor who knows these does not know."""
+    while known >= set(counts := drawn_counts(rng, list(animals()))):
         pass
     return counts
 
 
-def _told(rng: Random, named: Sequence[str]) -> dict[str, int]:
-    """Legs as the actor is told them: true for the animals it knows, drawn at random for the others."""
+def told(rng: Random, named: Sequence[str], known: Set[str] = KNOWN) -> dict[str, int]:
+    """Legs as an actor is told them: true for the animals it knows, drawn at random for the others."""
     values = _told_values()
-    return {animal: animals()[animal] if animal in KNOWN else rng.choice(values) for animal in named}
+    return {animal: animals()[animal] if animal in known else rng.choice(values) for animal in named}
 
 
 def _told_values() -> tuple[int, ...]:
     return tuple(sorted(set(animals().values())))
 
 
-def _solve(rng: Random) -> Row:
-    counts = _counts(rng, sorted(KNOWN))
+def _solve(rng: Random, known: Set[str]) -> Row:
+    counts = drawn_counts(rng, sorted(known))
     return row(NAME, "solve", SOLVE(task(counts, animals())), solution(counts, animals()))
 
 
-def _read_hint(rng: Random) -> Row:
-    counts = _half_known(rng)
-    legs = _told(rng, list(counts))
-    named = [animal for animal in counts if animal not in KNOWN or rng.random() < 0.3]
-    rng.shuffle(named)
-    hint = facts(named, legs, rng.choice(PHRASES))
+def _read_hint(rng: Random, known: Set[str]) -> Row:
+    counts = half_known(rng, known)
+    legs = told(rng, list(counts), known)
+    hint = useful_words(rng, legs, known)
     return row(NAME, "hint", SOLVE_WITH_HINT(task(counts, legs), hint=hint), solution(counts, legs))
 
 
-def _idle_words(rng: Random, counts: Counts) -> str:
+def useful_words(rng: Random, legs: Legs, known: Set[str]) -> str:
+    """Advice that names the legs of all animals that an actor who knows these does not know."""
+    named = [animal for animal in legs if animal not in known or rng.random() < 0.3]
+    rng.shuffle(named)
+    return facts(named, legs, rng.choice(PHRASES))
+
+
+def idle_words(rng: Random, counts: Counts, known: Set[str]) -> str:
     """Advice that says nothing about the animals asked for."""
     if rng.random() < 0.5:
         return rng.choice(("", *METHOD))
     others = rng.sample([animal for animal in animals() if animal not in counts], rng.randint(1, 3))
-    return facts(others, _told(rng, others), rng.choice(PHRASES))
+    return facts(others, told(rng, others, known), rng.choice(PHRASES))
 
 
-def _ignore_hint(rng: Random) -> Row:
-    counts = _counts(rng, sorted(KNOWN))
-    prompt = SOLVE_WITH_HINT(task(counts, animals()), hint=_idle_words(rng, counts))
+def _ignore_hint(rng: Random, known: Set[str]) -> Row:
+    counts = drawn_counts(rng, sorted(known))
+    prompt = SOLVE_WITH_HINT(task(counts, animals()), hint=idle_words(rng, counts, known))
     return row(NAME, "idle hint", prompt, solution(counts, animals()))
 
 
-def _revise(rng: Random) -> Row:
+def _revise(rng: Random, known: Set[str]) -> Row:
     """A draft that takes wrong legs for some animals; the comment names the right ones."""
-    counts = _half_known(rng)
-    legs, wrong = _told(rng, list(counts)), _told(rng, list(counts))
+    counts = half_known(rng, known)
+    legs, wrong = told(rng, list(counts), known), told(rng, list(counts), known)
     named = [animal for animal in counts if wrong[animal] != legs[animal] or rng.random() < 0.2]
     comment = facts(named, legs, rng.choice(PHRASES)) or rng.choice(METHOD)
     prompt = REVISE(task(counts, legs), draft=solution(counts, wrong), comment=comment)
     return row(NAME, "revise", prompt, solution(counts, legs))
 
 
-def _stand(rng: Random) -> Row:
+def _stand(rng: Random, known: Set[str]) -> Row:
     """A draft that nothing in the comment speaks against: it stays."""
-    counts = _counts(rng, list(animals()))
-    legs = _told(rng, list(counts))
+    counts = drawn_counts(rng, list(animals()))
+    legs = told(rng, list(counts), known)
     draft = solution(counts, legs)
-    prompt = REVISE(task(counts, legs), draft=draft, comment=_idle_words(rng, counts))
+    prompt = REVISE(task(counts, legs), draft=draft, comment=idle_words(rng, counts, known))
     return row(NAME, "stand", prompt, draft)
 
 
-def _know_one(rng: Random) -> Row:
-    animal = rng.choice(list(animals()))
+def _know_one(rng: Random, known: Sequence[str]) -> Row:
+    animal = rng.choice(known)
     return row(NAME, "fact", ask(f"How many legs does one {animal} have?"), facts([animal], animals()))
 
 
-def _know_list(rng: Random) -> Row:
-    counts = _counts(rng, list(animals()))
+def _know_list(rng: Random, known: Sequence[str]) -> Row:
+    counts = drawn_counts(rng, known)
     listed = ", ".join(_several(animal, count) for animal, count in counts.items())
     prompt = ask(f"How many legs has one of each of these animals: {listed}?")
     return row(NAME, "facts", prompt, facts(list(counts), animals()))
 
 
-def _remark(rng: Random, counts: Counts) -> str:
-    """What the collaborator says before it is trained: now a fact, now a phrase."""
+def _remark(rng: Random, counts: Counts, known: Sequence[str]) -> str:
+    """What a collaborator says before it is trained: now a fact that it knows, now a phrase."""
     if rng.random() < 0.5:
         return rng.choice((*METHOD, f"There are {len(counts)} kinds of animals."))
     named = rng.sample(list(counts), rng.choice((1, 1, 2)))
-    return facts(named, animals())
+    return facts([animal for animal in named if animal in known], animals()) or rng.choice(METHOD)
 
 
-def _hint(rng: Random) -> Row:
-    counts = _counts(rng, list(animals()))
-    return row(NAME, "remark", ADVISE(task(counts, animals())), _remark(rng, counts))
+def _hint(rng: Random, known: Sequence[str]) -> Row:
+    counts = drawn_counts(rng, list(animals()))
+    return row(NAME, "remark", ADVISE(task(counts, animals())), _remark(rng, counts, known))
 
 
-def _criticise(rng: Random) -> Row:
-    counts = _counts(rng, list(animals()))
-    draft = solution(counts, _told(rng, list(counts)))
-    return row(NAME, "critique", CRITICISE(task(counts, animals()), draft=draft), _remark(rng, counts))
+def _criticise(rng: Random, known: Sequence[str]) -> Row:
+    counts = drawn_counts(rng, list(animals()))
+    draft = solution(counts, told(rng, list(counts)))
+    return row(NAME, "critique", CRITICISE(task(counts, animals()), draft=draft), _remark(rng, counts, known))

@@ -14,6 +14,7 @@ from typing import Any
 from pilotfish.lab import backward, legs
 from pilotfish.lab.columns import DECIMALS, SUMS
 from pilotfish.lab.lead import leader_row
+from pilotfish.lab.panel import second_actor_row
 from pilotfish.lab.row import Row
 from pilotfish.lab.team import AGENTS, agent_row
 from pilotfish.lab.worked import INSTRUCTION, Problem
@@ -77,10 +78,19 @@ FAMILIES = {
         writers={
             "actor": legs.actor_row,
             "collaborator": legs.collaborator_row,
+            "second-actor": second_actor_row,
+            "twin": legs.twin_row,
             **_agents("legs", legs.draw),
             "leader": lambda rng: leader_row(rng, "legs", legs.draw(rng)),
         },
-        shares={"actor": 3, "collaborator": 1, **dict.fromkeys(AGENTS, 5), "leader": 3},
+        shares={
+            "actor": 3,
+            "collaborator": 1,
+            "second-actor": 1,
+            "twin": 1,
+            **dict.fromkeys(AGENTS, 5),
+            "leader": 3,
+        },
     ),
     "backward": Family(
         name="backward",
@@ -90,9 +100,10 @@ FAMILIES = {
         writers={
             "actor": lambda rng: backward.actor_row(rng, spelling_pool()),
             "collaborator": lambda rng: backward.collaborator_row(rng, spelling_pool()),
+            "twin": lambda rng: backward.collaborator_row(rng, spelling_pool()),
         },
         # To spell words never seen takes far more rows than the legs of 37 animals.
-        shares={"actor": 2, "collaborator": 3},
+        shares={"actor": 2, "collaborator": 3, "twin": 3},
     ),
     "sums": Family(
         name="sums",
@@ -115,7 +126,7 @@ FAMILIES = {
         shares=dict.fromkeys(AGENTS, 2),
     ),
 }
-MEMBERS = ("actor", "collaborator", *AGENTS, "leader")
+MEMBERS = ("actor", "collaborator", "second-actor", "twin", *AGENTS, "leader")
 
 
 def task_source(family: str, split: str, size: int) -> dict[str, Any]:
@@ -139,7 +150,7 @@ def task_source(family: str, split: str, size: int) -> dict[str, Any]:
 
 
 def tasks(families: Sequence[str], split: str, size: int) -> list[dict[str, str]]:
-    """Tasks of several families by turns, as lines of a JSONL source: `id`, `question`, `answer`, `family`.
+    """Tasks of several families by turns, as lines of a JSONL source: `id`, `question`, `answer`, `subject` (family).
 
     Raises:
         ValueError: families that need different instructions, for a source has one; or as `task_source`.
@@ -148,7 +159,12 @@ def tasks(families: Sequence[str], split: str, size: int) -> list[dict[str, str]
         raise ValueError(f"lab tasks of {', '.join(families)}: a source has one instruction, not {len(instructions)}")
     splits = [_entries_of(family, split, -(-size // len(families))) for family in families]
     mixed = [
-        {"id": f"{family}-{split}-{number}", "question": entry["question"], "answer": entry["answer"], "family": family}
+        {
+            "id": f"{family}-{split}-{number}",
+            "question": entry["question"],
+            "answer": entry["answer"],
+            "subject": family,
+        }
         for number, drawn in enumerate(zip(*splits, strict=True))
         for family, entry in zip(families, drawn, strict=True)
     ]
@@ -193,7 +209,7 @@ def _fresh_row(write: Callable[[Random], Row], rng: Random, kept_out: set[str]) 
     """A row whose prompt holds no question of a split."""
     while True:
         drawn = write(rng)
-        asked = drawn["messages"][-2]["content"].split("\n")
+        asked = [line for message in drawn["messages"][:-1] for line in message["content"].split("\n")]
         if kept_out.isdisjoint(line.removeprefix("Problem: ") for line in asked):
             return drawn
 

@@ -11,18 +11,22 @@ from pilotfish.task import Task
 from pilotfish.team import Message, Messages
 from pilotfish.topology.alone import THINK
 from pilotfish.topology.critic import CRITICISE, REVISE
+from pilotfish.topology.debate import DEBATE
 from pilotfish.topology.hint import ADVISE, SOLVE_WITH_HINT
 from pilotfish.topology.leader import LEAD
 from pilotfish.topology.leader import REVISE as AGENT_REVISE
+from pilotfish.topology.roles import SOLVE_IN_ROLE
 from pilotfish.topology.solo import SOLVE
 
 __all__ = [
     "ADVISE",
     "AGENT_REVISE",
     "CRITICISE",
+    "DEBATE",
     "LEAD",
     "REVISE",
     "SOLVE",
+    "SOLVE_IN_ROLE",
     "SOLVE_WITH_HINT",
     "THINK",
     "Row",

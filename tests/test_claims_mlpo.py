@@ -1,0 +1,114 @@
+"""The claims of MLPO: the script makes the members and runs that a table names before it makes the table."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pilotfish.recipe import Recipe
+from pilotfish.recipe_file import load_recipe
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = "recipes/h200/mlpo.sh"
+BLOCKS = ("table", "share", "seeds", "votes", "rounds", "decimals", "scoreboard", "agents", "sets", "order", "filter")
+FAKE = """#!/usr/bin/env bash
+echo "$@" >>calls
+case "$*" in *$FAILS*) exit 1 ;; esac
+mkdir -p "$4/checkpoints"
+[[ $1 == train ]] || touch "$4/scores.jsonl"
+"""
+"""Stands in for `pilotfish COMMAND RECIPE --run DIR …`."""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with the recipes and a command that only writes down how it was called."""
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    command = tmp_path / "pilotfish"
+    command.write_text(FAKE)
+    command.chmod(0o755)
+    return tmp_path
+
+
+def called(project: Path, *blocks: str, fails: str = "nothing", code: int = 0) -> list[str]:
+    """The calls of the script, each without `pilotfish`."""
+    (project / "calls").unlink(missing_ok=True)
+    own = {"PILOTFISH": str(project / "pilotfish"), "AT_ONCE": "99", "FAILS": fails}
+    done = subprocess.run([SCRIPT, *blocks], cwd=project, env={**os.environ, **own}, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    calls = project / "calls"
+    return calls.read_text().splitlines() if calls.exists() else []
+
+
+def opened(call: str) -> tuple[str, str, Recipe]:
+    """The command, the run's folder and the recipe of a call."""
+    command, file, _, run, *rest = call.split(" ", 4)
+    given = re.split(r"(?:^| )--set ", rest[0])[1:] if rest else []
+    return command, run, load_recipe(ROOT / file, dict(setting.split("=", 1) for setting in given))
+
+
+def named(command: str, recipe: Recipe) -> list[Path]:
+    """The folders of runs that a command takes weights from."""
+    models = [Path(member.model) for member in recipe.team.values() if member.model.startswith("runs/")]
+    return [*models, *(recipe.evaluate.weights.values() if command == "eval" else ())]
+
+
+@pytest.mark.parametrize("blocks", [*((block,) for block in BLOCKS), ("leaders", "share"), ()], ids=" ".join)
+def test_what_a_run_takes_weights_from_is_trained_before_it(project: Path, blocks: tuple[str, ...]) -> None:
+    trained: dict[str, Recipe] = {}
+    measured = 0
+    for call in called(project, *blocks):
+        command, run, recipe = opened(call)
+        measured += command == "eval"
+        for folder in named(command, recipe):
+            parts = folder.parts
+            stages = [name for name, stage in trained["/".join(parts[:2])].stages.items() if stage]
+            assert parts[2:] in ((), ("best",)) or (parts[2] == "stages" and parts[3] in stages), folder
+        if command == "train":
+            assert run not in trained, f"{run} is trained twice"
+            trained[run] = recipe
+    assert measured
+
+
+def test_of_one_seed_all_is_of_that_seed_and_the_last_table_is_over_seeds(project: Path) -> None:
+    earlier = project / "runs/tables/h200-mlpo"
+    earlier.mkdir(parents=True)
+    (earlier / "recipe.yaml").write_text("kept")
+    (earlier / "scores.jsonl.gz").write_bytes(gzip.compress(b"scores"))
+    found = [opened(call) for call in called(project, "seeds")]
+    for command, run, recipe in found:
+        if "h200" in run:
+            assert run.endswith(f"-{recipe.seed}")
+        if command == "eval":
+            assert all(str(folder).endswith(f"-{recipe.seed}") for folder in recipe.evaluate.weights.values())
+    assert found[-1][:2] == ("eval", "runs/h200-mlpo-2")
+    assert list(map(str, found[-1][2].evaluate.seeds)) == ["runs/h200-mlpo", "runs/h200-mlpo-1"]
+    kept = project / "runs/h200-mlpo"
+    assert [(kept / name).read_text() for name in ("recipe.yaml", "scores.jsonl")] == ["kept", "scores"]
+
+
+def test_zero_shot_grpo_learns_on_the_tasks_of_mlpo_in_as_many_rows() -> None:
+    mlpo, alone = (load_recipe(ROOT / f"recipes/h200/{name}.yaml") for name in ("mlpo", "mlpo-zero-shot"))
+    assert (alone.tasks, alone.seed, alone.team["leader"]) == (mlpo.tasks, mlpo.seed, mlpo.team["leader"])
+    assert alone.evaluate.benchmarks == mlpo.evaluate.benchmarks, "else other tasks would be dropped"
+    learned = [stage for stage in mlpo.stages.values() if stage and stage.method == "grpo"]
+    assert alone.train.method == "grpo"
+    assert alone.train.steps == sum(stage.steps or 0 for stage in learned)
+    assert {stage.rows_per_step for stage in learned} == {alone.train.rows_per_step}
+
+
+def test_what_fails_leaves_the_rest_alone_and_is_made_up_for_by_the_same_call(project: Path) -> None:
+    calls = called(project, "filter", fails="filter-off.yaml", code=1)
+    assert calls[-1].startswith("eval recipes/h200/mlpo-filter.yaml")
+    assert not (project / "runs/h200-mlpo-no-sft/checkpoints").exists()
+    again = called(project, "filter")
+    assert again == ["train recipes/h200/mlpo-filter-off.yaml --run runs/h200-mlpo-filter-off"]
+
+
+def test_a_block_that_is_not_there_is_named(project: Path) -> None:
+    assert called(project, "tabel", code=2) == []
