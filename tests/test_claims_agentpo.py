@@ -1,0 +1,198 @@
+"""The claims of AgentPO: the script trains what a table measures before it makes it, and the recipes agree with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pilotfish import Journal, ScriptedEngine, Task, Verdict
+from pilotfish.evaluate.arms import Field, Played
+from pilotfish.evaluate.bench import measure
+from pilotfish.evaluate.lineup import standard_arms
+from pilotfish.recipe import Recipe
+from pilotfish.recipe_file import load_recipe
+from pilotfish.run import Run
+from pilotfish.verify import judge as verify
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "recipes/h200/agentpo.sh"
+RECIPES = sorted(ROOT.glob("recipes/h200/agentpo-*.yaml"))
+BLOCKS = tuple(re.findall(r"^order=\((.*)\)$", SCRIPT.read_text(), re.MULTILINE)[0].split())
+FAKE = """#!/usr/bin/env bash
+case "$*" in *$FAILS*) exit 1 ;; esac
+if [[ $1 == -m ]]; then mkdir -p "$5" && touch "$5/config.json" && exit; fi
+echo "$@" >>calls
+mkdir -p "$4/checkpoints"
+if [[ $1 == train ]]; then touch "$4/finished.json"; else touch "$4/scores.jsonl" "$4/results.md"; fi
+"""
+"""Stands in for `pilotfish COMMAND RECIPE --run DIR …` and for `python -m pilotfish.lab.shallow MODEL LAYERS DIR`."""
+CLAIMS = (
+    *("hint", "critic", "against-grpo", "untrained", "cost", "samples"),
+    *("transfer", "debate", "roles", "size", "strength-50"),
+)
+"""Recipes whose header says a claim."""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with the recipes and a command that only writes down how it was called."""
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    command = tmp_path / "fake"
+    command.write_text(FAKE)
+    command.chmod(0o755)
+    return tmp_path
+
+
+def called(project: Path, *blocks: str, fails: str = "nothing", code: int = 0) -> list[str]:
+    """The calls of the script, each without `pilotfish`."""
+    (project / "calls").unlink(missing_ok=True)
+    fake = str(project / "fake")
+    own = {"PILOTFISH": fake, "PYTHON": fake, "AT_ONCE": "99", "TABLES_AT_ONCE": "99", "FAILS": fails}
+    command = ["recipes/h200/agentpo.sh", *blocks]
+    done = subprocess.run(command, cwd=project, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    calls = project / "calls"
+    return calls.read_text().splitlines() if calls.exists() else []
+
+
+def opened(call: str) -> tuple[str, str, Recipe]:
+    """The command, the run's folder and the recipe of a call."""
+    command, file, _, run, *rest = call.split(" ", 4)
+    given = re.split(r"(?:^| )--set ", rest[0])[1:] if rest else []
+    return command, run, load_recipe(ROOT / file, dict(setting.split("=", 1) for setting in given))
+
+
+def measured_weights(recipe: Recipe) -> list[str]:
+    """The folders of runs that an evaluation takes weights from."""
+    teams = [member.model for team in recipe.teams().values() for member in team.team.values()]
+    models = [model.removesuffix("/best") for model in teams if model.startswith("runs/")]
+    return [*models, *map(str, recipe.evaluate.weights.values()), *map(str, recipe.evaluate.seeds)]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_alone_trains_what_its_tables_measure_before_it_makes_them(project: Path, block: str) -> None:
+    there: set[str] = {"runs/smollm2-15-layers"}
+    tables = 0
+    for call in called(project, block):
+        command, run, recipe = opened(call)
+        assert set(measured_weights(recipe) if command == "eval" else models_of(recipe)) <= there, call
+        assert command == "eval" or run not in there, f"{run} is trained twice"
+        tables += command == "eval"
+        there.add(run)
+    assert tables
+
+
+def models_of(recipe: Recipe) -> list[str]:
+    """The folders that a training starts from."""
+    models = (member.model for member in recipe.team.values())
+    return [model.removesuffix("/best") for model in models if model.startswith("runs/")]
+
+
+def test_every_recipe_of_a_claim_is_run_by_the_script(project: Path) -> None:
+    calls = called(project)
+    run = {call.split()[1] for call in calls}
+    assert {str(file.relative_to(ROOT)) for file in RECIPES} <= run
+    assert not list(project.glob("runs/*/checkpoints/*"))
+
+
+def test_of_one_seed_all_is_of_that_seed(project: Path) -> None:
+    seeded = [(call, *opened(call)) for call in called(project, "grpo", "samples-seeds") if "--set seed=" in call]
+    assert {recipe.seed for *_, recipe in seeded} == {1, 2}
+    for call, command, run, recipe in seeded:
+        assert run.endswith(f"-{recipe.seed}")
+        if command == "eval":
+            of_runs = [place for place in measured_weights(recipe) if place.startswith("runs/h200-")]
+            assert all(place.endswith(f"-{recipe.seed}") for place in of_runs), call
+
+
+@pytest.mark.parametrize(("block", "table"), [("hint", "hint"), ("grpo", "against-grpo"), ("samples-seeds", "samples")])
+def test_the_last_table_is_over_all_seeds(project: Path, block: str, table: str) -> None:
+    last = [call for call in called(project, block) if call.startswith("eval")][-1]
+    _, run, recipe = opened(last)
+    assert run == f"runs/h200-agentpo-{table}"
+    assert list(map(str, recipe.evaluate.seeds)) == [f"{run}-1", f"{run}-2"]
+
+
+def test_what_is_done_is_passed_by_and_a_table_over_more_seeds_is_made_anew(project: Path) -> None:
+    assert called(project, "samples")
+    assert called(project, "samples") == []
+    again = [call.split()[3] for call in called(project, "samples-seeds") if call.startswith("eval")]
+    assert sorted(again) == [f"runs/h200-agentpo-samples{seed}" for seed in ("", "-1", "-2")]
+    assert called(project, "samples-seeds") == []
+
+
+def test_what_fails_leaves_the_rest_alone_and_gets_no_table(project: Path) -> None:
+    calls = called(project, "strength", fails="train recipes/h200/agentpo-strength-100", code=1)
+    runs = {(call.split()[0], call.split()[3].rpartition("-")[2]) for call in calls}
+    assert {("train", "50"), ("eval", "50"), ("train", "400"), ("eval", "400")} <= runs
+    assert ("eval", "100") not in {(command, run) for command, run in runs if command == "eval"}
+    later = {tuple(call.split()[:2]) for call in called(project, "strength")}
+    file = "recipes/h200/agentpo-strength-100.yaml"
+    assert later == {("train", file), ("eval", file)}
+
+
+def test_an_unknown_block_is_refused(project: Path) -> None:
+    assert called(project, "hints", code=2) == []
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_tells_how_it_is_run(claim: str) -> None:
+    text = (ROOT / f"recipes/h200/agentpo-{claim}.yaml").read_text()
+    assert text.startswith("# Claim")
+    block = re.search(r"recipes/h200/agentpo\.sh ([a-z-]+) ", text)
+    assert block
+    assert block[1] in BLOCKS
+    for file in re.findall(r"pilotfish (?:train|eval) +(\S+)", text):
+        load_recipe(ROOT / file)
+    assert f"agentpo-{claim}.yaml" in text
+    assert "# The paper's models: " in text
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_every_method_of_a_claim_is_played(claim: str, tmp_path: Path) -> None:
+    recipe = load_recipe(ROOT / f"recipes/h200/agentpo-{claim}.yaml", {"evaluate.weights": "{}"})
+    engine = ScriptedEngine(lambda messages, sampling, seed: "The answer is 4.")
+    seats = SimpleNamespace(engine=lambda name: engine)
+    tasks = [Task("a", "What is 2 + 2?", "4"), Task("b", "What is 3 + 3?", "6")]
+
+    async def judge(task: Task, answer: str, form: str) -> Verdict:
+        return verify(task, answer, form)
+
+    async def played() -> list[Played]:
+        field = Field("b", tasks, Journal(tmp_path / "journal"), judge)
+        arms = standard_arms(recipe, Run(tmp_path / "run", recipe), seats)  # type: ignore[arg-type]
+        made = [Played(arm, await field.sample(arm, 1)) for arm in arms]
+        await measure(field, made)
+        return made
+
+    made = asyncio.run(played())
+    assert len({one.arm.name for one in made}) == len(made)
+    assert [one.arm.name for one in made for episode in one.first if episode.verdict.reward is None] == []
+
+
+def test_trainings_that_are_compared_learn_equally_long_from_the_same_tasks() -> None:
+    def figures(name: str) -> str:
+        recipe = load_recipe(ROOT / f"recipes/h200/agentpo-{name}.yaml")
+        assert recipe.tasks
+        return f"{recipe.train} {recipe.tasks.train} {recipe.tasks.holdout} {recipe.evaluate.benchmarks}"
+
+    alike = ("hint", "grpo", "critic", "small", "twin", "transfer", "strength-50", "strength-100", "strength-400")
+    assert len({figures(name) for name in alike}) == 1
+    assert len({figures(f"samples-{size}") for size in (100, 500, 1000)}) == 1
+
+
+def test_actors_of_any_strength_are_measured_alike() -> None:
+    recipes = [load_recipe(ROOT / f"recipes/h200/agentpo-strength-{steps}.yaml") for steps in (50, 100, 400)]
+    assert len({str(recipe.evaluate) for recipe in recipes}) == 1
+    assert recipes[0].evaluate.weights
+    for steps, recipe in zip((50, 100, 400), recipes, strict=True):
+        actor = load_recipe(ROOT / f"recipes/h200/agentpo-actor-{steps}.yaml")
+        assert recipe.team["actor"].model == f"runs/{actor.name}/best"
+        assert actor.train.method == "sft"
+        assert actor.train.steps == steps
