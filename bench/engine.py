@@ -3,9 +3,11 @@
     python bench/engine.py                                   # CPU: a tiny random model, under a minute
     python bench/engine.py --model smollm2 --rows 64 --tokens 24
     python bench/engine.py --device cuda --rows 512 --tokens 128      # a random model of SmolLM2's shape
+    python bench/engine.py --device cuda --rows 512 --tokens 128 --at-once 128 256 512   # how wide a step is best
 
-Plain `generate()` runs side by side on the same prompts and weights. Each figure ends as a line `ratio NAME VALUE` or
-`value NAME VALUE`; times are in seconds and the best of two.
+Plain `generate()` runs side by side on the same prompts and weights; beside it, what a decoder could do that only reads
+weights and cache at the memory's bandwidth. Each figure ends as a line `ratio NAME VALUE` or `value NAME VALUE`; times
+are in seconds and the best of two.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import transformers
 from tokenizers import Tokenizer, models
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from _offline import least_seconds
 from pilotfish.engine.loading import fast_dtype, load
 from pilotfish.engine.policy import PolicyEngine
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine
@@ -57,7 +60,7 @@ def main() -> None:
     torch.manual_seed(0)
     trained, tokenizer = weights(options.model, options.device)
     describe(options, trained)
-    asyncio.run(measure(trained, tokenizer, options.rows, options.tokens))
+    asyncio.run(measure(trained, tokenizer, options))
 
 
 def arguments() -> argparse.Namespace:
@@ -67,6 +70,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", help="a folder, a hub name, smollm2, random-tiny or random-135m")
     parser.add_argument("--rows", type=int, default=64, help="calls at once")
     parser.add_argument("--tokens", type=int, default=48, help="new tokens a call")
+    parser.add_argument("--at-once", type=int, nargs="*", default=[], help="most rows in one step, to compare")
+    parser.add_argument("--bandwidth", type=float, default=4.8e12, help="of the device's memory, bytes a second")
     options = parser.parse_args()
     options.model = options.model or ("random-135m" if options.device == "cuda" else "random-tiny")
     return options
@@ -97,7 +102,8 @@ def describe(options: argparse.Namespace, trained: Any) -> None:
     print(f"{torch.get_num_threads()} threads, {fast_dtype(options.device)}")
 
 
-async def measure(trained: Any, tokenizer: Any, rows: int, tokens: int) -> None:
+async def measure(trained: Any, tokenizer: Any, options: argparse.Namespace) -> None:
+    rows, tokens = options.rows, options.tokens
     kind = fast_dtype(str(trained.device))
     actor = plain_copy(trained, lambda weight: torch.nn.Parameter(weight.detach().to(kind, copy=True), False))[0]
     twin = plain_copy(actor, lambda weight: weight)[0]
@@ -113,11 +119,14 @@ async def measure(trained: Any, tokenizer: Any, rows: int, tokens: int) -> None:
     print(f"two engines up in {time.perf_counter() - began:.2f} s: {type(actor_tokens).__name__}")
     prompts = draw_prompts(rows, trained.config.vocab_size)
     await throughput(actor, actor_tokens, prompts, tokens)
+    least = least_seconds(actor, [(tuple(prompt), tokens) for prompt in prompts], options.bandwidth)
+    print(f"value least_tokens_per_second {rows * tokens / least:.0f}")
     await accuracy(trained, policy, kept[0], prompts[: min(rows, 64)], min(tokens, 64))
     await lengths(actor_tokens, prompts, tokens)
     await pairs(kept[0], actor_tokens, prompts, tokens)
     await policy.close()
     await actor_tokens.close()
+    await widths(type(actor_tokens), actor, prompts, tokens, options.at_once)
 
 
 def draw_prompts(rows: int, vocabulary: int) -> Prompts:
@@ -149,6 +158,18 @@ async def throughput(actor: Any, engine: TokenEngine, prompts: Prompts, tokens: 
         print(f"value engine_tokens_per_second{name} {len(batch) * tokens / ours:.0f}")
         print(f"value generate_tokens_per_second{name} {len(batch) * tokens / plain:.0f}")
         print(f"ratio engine_over_generate{name} {plain / ours:.2f}", flush=True)
+
+
+async def widths(kind: Any, actor: Any, prompts: Prompts, tokens: int, each: list[int]) -> None:
+    """The same calls where so many rows are decoded in one step; the others wait."""
+    for at_once in each:
+        engine = kind(plain_copy(actor, lambda weight: weight)[0], rows=at_once)
+        await ask(engine, prompts, 4)
+        took = await best(lambda engine=engine: ask(engine, prompts, tokens))  # type: ignore[misc]
+        await engine.close()
+        steps = -(-len(prompts) // at_once) * tokens
+        print(f"value engine_tokens_per_second_{at_once}_at_once {len(prompts) * tokens / took:.0f}")
+        print(f"value decode_step_ms_{at_once}_at_once {took / steps * 1e3:.2f}", flush=True)
 
 
 def generate(actor: Any, prompts: Prompts, tokens: int) -> None:

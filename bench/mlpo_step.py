@@ -4,9 +4,10 @@
     python bench/mlpo_step.py --model smollm2 --steps 2 --tasks 2 --group 4 --tokens 16 # anywhere
 
 Leader and three agents are the same model; agents sample at 0.7. Both sides train the leader's first turn on the same
-tasks; one finds the agents' answers in the journal, the other asks for them at each step. The first step of each side
-is warm-up and not counted. Then the leader's prompts alone: G times each, as in a group, and as many different ones.
-Ends with `ratio step_live_over_stored VALUE` and `ratio distinct_over_equal_prompts VALUE`.
+tasks; one finds the agents' answers in the journal, the other asks for them at each step. Steps and their parts are
+printed as `step_vs_trl.py` prints them; two of each side warm up. Then the leader's prompts alone: G times each, as in
+a group, and as many different ones. Ends with `ratio step_live_over_stored VALUE` and
+`ratio distinct_over_equal_prompts VALUE`.
 """
 
 from __future__ import annotations
@@ -19,19 +20,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
-import trl
-
+from _ours import Ours
+from _steps import Flown, Steps, where
 from pilotfish import Journal, Recipe, Sampling, Scopes, Task, Team, Verdict, load_tasks, play
-from pilotfish.background import Background
-from pilotfish.engine.loading import load
-from pilotfish.engine.policy import PolicyEngine
 from pilotfish.engine.transformers import TransformersEngine
 from pilotfish.episode import Horizon
 from pilotfish.recipe import parse_recipe
-from pilotfish.train.grpo import train
-from pilotfish.train.rollout import Rollout, RowId
+from pilotfish.team import Message
 from pilotfish.verify import VerifierPool
 
 AGENTS = ("ann", "bob", "cy")
@@ -54,43 +49,26 @@ async def collect(recipe: Recipe, tasks: list[Task], team: Team, journal: Journa
     return list(await asyncio.gather(*(one(task) for task in tasks)))
 
 
-def steps(recipe: Recipe, tasks: list[Task], agents: TransformersEngine, stored: bool) -> list[dict[str, float]]:
-    """Seconds of each step and its parts."""
-    member = recipe.team["leader"]
-    model, tokenizer = load(member.model, dtype="float32", device=member.device)
-    laps: list[dict[str, float]] = []
-    background = Background()
-    with tempfile.TemporaryDirectory() as folder, VerifierPool() as pool:
-        journal = Journal(Path(folder) / "journal")
-        seats = recipe.members(training=True)
-        if stored:
-            background.run(collect(recipe, tasks, Team(seats, dict.fromkeys(seats, agents)), journal))
+def steps(options: argparse.Namespace, tasks: list[Task], agents: TransformersEngine, *, stored: bool) -> Steps:
+    """Steps on stored answers or with live agents."""
+    name, timed = "stored" if stored else "live", Steps(options.steps)
+    recipe, flown = described(options, "stored" if stored else "fresh"), Flown(agents)
+    seats = recipe.members(training=True)
 
-        def rollout(policy: PolicyEngine) -> Rollout:
-            team = Team(seats, {**dict.fromkeys(AGENTS, agents), "leader": policy})
-            named = {task.id: task for task in tasks}
-            return Rollout(recipe.topology.load(), team, named, journal, pool.judge, recipe.train)
+    async def first(journal: Journal) -> None:
+        await collect(recipe, tasks, Team(seats, dict.fromkeys(seats, agents)), journal)
 
-        train(
-            recipe,
-            [RowId(task.id) for task in tasks],
-            model,
-            tokenizer,
-            rollout,
-            background=background,
-            output=Path(folder) / "checkpoints",
-            on_step=lambda step, trainer, policy: False,
-            on_log=lambda step, figures: laps.append({k: v for k, v in figures.items() if k.startswith("seconds/")}),
-        )
-        journal.close()
-    return laps[1:]
+    with VerifierPool() as pool, timed.told(name):
+        ours = Ours(recipe, tasks, dict.fromkeys(AGENTS, flown), pool.judge, timed)
+        ours.train(first=first if stored else None)
+    return timed
 
 
 async def seconds(engine: TransformersEngine, prompts: list[str], tokens: int) -> float:
     """Of asking all prompts at once, the second time."""
     for number in range(2):
         started = time.monotonic()
-        chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        chats = [[Message(role="user", content=prompt)] for prompt in prompts]
         sampling = Sampling(max_tokens=tokens)
         await asyncio.gather(*(engine.complete(chat, sampling, 100 * number + at) for at, chat in enumerate(chats)))
     return time.monotonic() - started
@@ -100,7 +78,7 @@ def described(options: argparse.Namespace, prefix: str) -> Recipe:
     agent = {"model": options.model, "sampling": {"temperature": 0.7, "max_tokens": options.tokens}}
     leader = {"model": options.model, "train": "full", "sampling": {"max_tokens": options.tokens}}
     training: dict[str, Any] = {"group_size": options.group, "tasks_per_step": options.tasks, "updates_per_step": 1}
-    training |= {"micro_batch": options.micro or options.tasks * options.group, "steps": options.steps + 1}
+    training |= {"micro_batch": options.micro or options.tasks * options.group, "steps": Steps(options.steps).needed}
     training |= {"save_every": 1_000_000, "prefix": prefix, "horizon": "decision", "sets": 1}
     team = {**dict.fromkeys(AGENTS, agent), "leader": leader}
     return parse_recipe({"team": team, "topology": "leader", "train": training})
@@ -115,19 +93,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96, help="of an answer, the agents' and the leader's")
     parser.add_argument("--micro", type=int, help="rows in one forward and backward pass; all of a step when not given")
     options = parser.parse_args()
-    size = options.tasks * (options.steps + 1)
+    size = options.tasks * Steps(options.steps).needed
     tasks = load_tasks({"source": "gym:chain_sum", "size": size, "seed": 7, "verifier": "maths"})
     agents = TransformersEngine.load(options.model)
-    stored = steps(described(options, "stored"), tasks, agents, stored=True)
-    live = steps(described(options, "fresh"), tasks, agents, stored=False)
-    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    rows = options.tasks * options.group
-    versions = f"torch {torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}"
-    print(f"{card}, {versions}, {rows} rows")
-    medians = {}
-    for name, laps in (("stored", stored), ("live", live)):
-        medians[name] = {part: statistics.median(lap[part] for lap in laps) for part in laps[0]}
-        print(name, {part.removeprefix("seconds/"): round(value, 2) for part, value in medians[name].items()})
+    print(where(options.tasks * options.group))
+    medians = [statistics.median(steps(options, tasks, agents, stored=stored).seconds) for stored in (True, False)]
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder))
         recipe = described(options, "stored")
@@ -140,7 +110,7 @@ def main() -> None:
     print("value seconds_distinct_prompts", round(took[0], 3))
     print("value seconds_equal_prompts", round(took[1], 3))
     print("ratio distinct_over_equal_prompts", round(took[0] / took[1], 2))
-    print("ratio step_live_over_stored", round(medians["live"]["seconds/step"] / medians["stored"]["seconds/step"], 2))
+    print("ratio step_live_over_stored", round(medians[1] / medians[0], 2))
 
 
 if __name__ == "__main__":

@@ -53,6 +53,18 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
     Raises:
         Refused: the template does not take these messages.
     """
+    chat = tuple((message["role"], message["content"]) for message in messages)
+    return list(_rendered(tokenizer, str(tokenizer.chat_template), chat))
+
+
+@lru_cache(maxsize=64)
+def _rendered(tokenizer: PreTrainedTokenizerBase, template: str, chat: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
+    """Kept, since the rows of a group ask for the same chat; `template` is the tokenizer's, which may be changed."""
+    messages = [Message(role=role, content=content) for role, content in chat]
+    return tuple(_ids(tokenizer, messages))
+
+
+def _ids(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
     control = sorted(_special(tokenizer).values(), key=len, reverse=True)
     words = "\n".join(message["content"] for message in messages)
     if not any(token in words for token in control):

@@ -84,9 +84,13 @@ def worth(
 
 def _terms(reward: RewardConfig, said: Completion, task: Task, form: str, per_token: float) -> float:
     """`length` is of right answers only: a group of wrong ones would differ in nothing else, and learn to be silent."""
-    whole = bool(said.text.strip()) and said.finish_reason == "stop" and form_fault(said.text, form) is None
+    whole = reward.format != 0 and _whole(said, form)
     leaked = reward.leak > 0 and leaks(task, said.text)
     return reward.format * whole - reward.length * len(said.completion_ids or ()) * per_token - reward.leak * leaked
+
+
+def _whole(said: Completion, form: str) -> bool:
+    return bool(said.text.strip()) and said.finish_reason == "stop" and form_fault(said.text, form) is None
 
 
 def leaks(task: Task, text: str) -> bool:

@@ -9,9 +9,11 @@ hands these rows to it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pilotfish.engine.base import Completion
@@ -26,6 +28,9 @@ from pilotfish.train.row import Row, RowId
 
 RIGHT = 0.5
 """The reward from which an answer counts as right where right and wrong are counted: in the flips."""
+
+COLLECTED_AFTER = 100_000
+"""New objects after which the garbage collector looks at them while rows are played."""
 
 
 class TooManyOutages(Exception):
@@ -120,9 +125,10 @@ class Rollout:
             ReplayMismatch: see `step`.
         """
         groups = [RowId.parse(ids[start]) for start in range(0, len(ids), self.config.group_size)]
-        rows = await self._rows(groups, step, part)
-        if self._too_many(rows) and self._failed_before(rows):
-            rows = await self._rows(groups, step, part, ask_again=True)
+        with _seldom_collected():
+            rows = await self._rows(groups, step, part)
+            if self._too_many(rows) and self._failed_before(rows):
+                rows = await self._rows(groups, step, part, ask_again=True)
         return rows
 
     def check(self, rows: Sequence[Row], step: int) -> None:
@@ -193,8 +199,8 @@ class Rollout:
 
     async def _row(self, fork: _Fork) -> Row:
         continuations = ["" if answer == 0 else f"answer {answer}" for answer in range(self.config.answers)]
-        played = (self._play(fork, self.team, fork.salts, then) for then in continuations)
-        row = self._made(fork.id, tuple(await asyncio.gather(*played)))
+        playing = [self._play(fork, self.team, fork.salts, then) for then in continuations]
+        row = self._made(fork.id, tuple(await asyncio.gather(*playing)))
         # The rows of a group share what stands before the first decision: compared with it, all would lose the same.
         if not self.config.reward.counterfactual or not fork.id.decision or row.reward is None:
             return row
@@ -210,12 +216,12 @@ class Rollout:
         team = replace(self.team, engines={**self.team.engines, trainee: said})
         return await self._play(fork, team, {**fork.salts, fork.id.decision: f"silent {fork.id.decision}"})
 
-    async def _play(self, fork: _Fork, team: Team, salts: Mapping[int, str], then: str = "") -> Episode:
+    def _play(self, fork: _Fork, team: Team, salts: Mapping[int, str], then: str = "") -> asyncio.Task[Episode]:
         topology = self._topology(fork.id)
         name = episode_id(topology, fork.scopes, salts, then=then)
         if name not in fork.episodes:
             fork.episodes[name] = asyncio.create_task(self._anew(fork, topology, team, salts, then))
-        return await fork.episodes[name]
+        return fork.episodes[name]
 
     async def _anew(self, fork: _Fork, topology: Topology, team: Team, salts: Mapping[int, str], then: str) -> Episode:
         return await play(
@@ -277,6 +283,21 @@ class Rollout:
     async def _alone(self, task: str, topology: Topology) -> Episode:
         scopes = Scopes(f"alone/{task}", seed=self.seed)
         return await play(self.tasks[task], topology, self.team, self.journal, scopes, judge=self.judge, kept=self.kept)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Have the garbage collector look less often.
+
+    A rollout makes many objects that live until its end. By its usual count the collector then walks the whole heap,
+    half a million objects with torch in it: some tenths of a second, in which no thread runs and no engine goes on.
+    """
+    usual = gc.get_threshold()
+    gc.set_threshold(max(usual[0], COLLECTED_AFTER) if usual[0] else 0, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 def _words(episode: Episode) -> list[Completion]:

@@ -52,6 +52,8 @@ def as_list(text: str) -> Shape | None:
 
 def outer_split(text: str, separator: re.Pattern[str]) -> list[str]:
     """Split where no bracket is open."""
+    if separator.search(text) is None:
+        return [text]
     pieces, start, depth = [], 0, 0
     depths = []
     for index, character in enumerate(text):
