@@ -35,6 +35,8 @@ FLAGS = (
     "--remote-debugging-port=0",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 )
+LIMIT_S = 100
+"""Whatever a test waits for comes long before, also on a machine that has much else to do."""
 CODES = {"Enter": 13, "Escape": 27, "Tab": 9}
 
 
@@ -53,7 +55,7 @@ class Page:
         number = len(self._answers) + 1
         self._answers[number] = asyncio.get_running_loop().create_future()
         await self.socket.send_json({"id": number, "method": method, "params": parameters})
-        return await asyncio.wait_for(self._answers[number], 30)
+        return await asyncio.wait_for(self._answers[number], LIMIT_S)
 
     async def value(self, expression: str) -> Any:
         """What JavaScript comes to in the page."""
@@ -119,7 +121,7 @@ async def opened(address: str, *, width: int = 1280, height: int = 900, dark: bo
         )
         try:
             assert process.stderr
-            port = await asyncio.wait_for(_port(process.stderr), 30)
+            port = await asyncio.wait_for(_port(process.stderr), LIMIT_S)
             async with aiohttp.ClientSession() as session:
                 tabs = await (await session.get(f"http://127.0.0.1:{port}/json/list")).json()
                 tab = next(tab for tab in tabs if tab["type"] == "page")
@@ -130,7 +132,7 @@ async def opened(address: str, *, width: int = 1280, height: int = 900, dark: bo
                     yield page
                     await page.call("Browser.close")
                     listener.cancel()
-                    await asyncio.wait_for(process.wait(), 10)
+                    await asyncio.wait_for(process.wait(), LIMIT_S)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -154,4 +156,4 @@ async def _open(page: Page, address: str, width: int, height: int, dark: bool) -
     await page.call("Emulation.setDeviceMetricsOverride", **size)
     page.loaded.clear()
     await page.call("Page.navigate", url=address)
-    await asyncio.wait_for(page.loaded.wait(), 30)
+    await asyncio.wait_for(page.loaded.wait(), LIMIT_S)

@@ -116,7 +116,15 @@ class FaultProxy(MockServer):
         return web.Response()
 
     def _reopen(self, runner: web.AppRunner, port: int) -> None:
-        self._opening = asyncio.ensure_future(self._open_door(runner, port))
+        self._opening = asyncio.ensure_future(self._open_again(runner, port))
+
+    async def _open_again(self, runner: web.AppRunner, port: int) -> None:
+        """A connection that found the door shut may hold its port for a moment."""
+        while self._door is None:
+            try:
+                await self._open_door(runner, port)
+            except OSError:
+                await asyncio.sleep(REFUSED_S)
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,7 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 100
+from pilotfish.engine.vllm_command import free_port
+
+LIMIT_S = 600
 """A process that has not ended by then hangs, and is killed."""
 
 
@@ -31,7 +32,7 @@ def launch(folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
     file = folder / "jobs.json"
     file.write_text(json.dumps(jobs))
     command = [sys.executable, __file__, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2500)
     assert done.returncode == 0, done.stderr
 
 
@@ -46,10 +47,7 @@ def _launch(job: dict[str, Any]) -> None:
     out.mkdir(parents=True)
     if "moved" in job:
         shutil.copytree(*job["moved"])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launched = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    launched = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     deadline = time.monotonic() + LIMIT_S
     children = [_child(job, rank, launched if count > 1 else {}) for rank in range(count)]
     (out / "codes.json").write_text(json.dumps([_code(child, deadline) for child in children]))

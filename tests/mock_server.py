@@ -72,6 +72,8 @@ NAMED = {
     "null": Failure(body='{"choices": [{"message": {"content": null}, "finish_reason": "stop"}]}'),
     "error_inside": Failure(body='{"error": {"message": "upstream overloaded", "code": 502}}'),
 }
+HELD_S = 60.0
+"""After so many seconds nothing is held back any more: what it was held for does not come about, and the test fails."""
 
 
 class MockServer:
@@ -80,6 +82,8 @@ class MockServer:
     Args:
         reply: what is answered: a text, or a function of the request's body.
         latency: seconds before each answer, or a function of the call.
+        held: function of the call: while it is true, the answer is held back. So a test waits for what it is about,
+            such as so many calls in flight, whatever that takes.
         fault: function of the call that names what goes wrong, or None.
         usage: whether the server counts tokens (as words) in its answers.
     """
@@ -90,9 +94,11 @@ class MockServer:
         latency: float | Callable[[Call], float] = 0.0,
         fault: Callable[[Call], Fault] | None = None,
         usage: bool = True,
+        held: Callable[[Call], bool] | None = None,
     ) -> None:
         self.reply = reply
         self.latency = latency
+        self.held = held
         self.fault = fault
         self.usage = usage
         self.keep_requests = True
@@ -110,13 +116,13 @@ class MockServer:
 
     def __enter__(self) -> MockServer:
         self._thread.start()
-        self._ready.wait(10)
+        assert self._ready.wait(60), "the server does not start"
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._stop:
             self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     def stats(self) -> dict[str, int]:
@@ -177,12 +183,21 @@ class MockServer:
         seconds = self.latency(call) if callable(self.latency) else self.latency
         if seconds:
             await asyncio.sleep(seconds)
+        await self._let_go(call)
         fault = self.fault(call) if self.fault else None
         if fault is not None:
             return await fail(fault, request)
         self.answered += 1
         answer = self._answer(call.body)
         return await _stream(answer, request) if call.body.get("stream") else web.json_response(answer)
+
+    async def _let_go(self, call: Call) -> None:
+        loop = asyncio.get_running_loop()
+        last = loop.time() + HELD_S
+        while self.held is not None and self.held(call):
+            await asyncio.sleep(0.001)
+            if loop.time() > last:
+                self.held = None
 
     def _answer(self, body: Body) -> Body:
         said = self.reply(body) if callable(self.reply) else self.reply

@@ -19,7 +19,7 @@ from launching import ended, launch
 from pilotfish.run import Run
 from training import vowels_recipe
 
-pytestmark = pytest.mark.distributed
+pytestmark = [pytest.mark.distributed, pytest.mark.timeout(3000)]
 
 STEPS = 4
 KILLED_AT = 2 + 3 * 8 + 2 + 4

@@ -20,7 +20,7 @@ from pilotfish.run import Run
 from test_train_stages import data
 from training import vowels_recipe
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(3000)]
 
 
 def jobs(folder: Path, recipe: Any) -> Iterator[dict[str, Any]]:
@@ -73,7 +73,7 @@ def test_torchrun_ends_a_run_whose_recipe_two_processes_cannot_do(tmp_path: Path
     (tmp_path / "recipe.yaml").write_text(made.dump())
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "--"]
     command = [*launcher, "pilotfish", "train", str(tmp_path / "recipe.yaml"), "--run", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 1
     assert done.stderr.count("train.tasks_per_step is 3 and there are 2 processes") == 1
     assert not (tmp_path / "run").exists()
@@ -84,7 +84,7 @@ def test_torchrun_trains(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(made.dump())
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "--"]
     command = [*launcher, "pilotfish", "train", str(tmp_path / "recipe.yaml"), "--run", str(tmp_path / "run")]
-    subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    subprocess.run(command, capture_output=True, text=True, timeout=1500, check=True)
     logged = [row["step"] for row in Run(tmp_path / "run").logged() if "holdout/accuracy" in row]
     assert logged == [0, 1, 2]
     assert Run(tmp_path / "run").state("finished")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
 from yarl import URL
 
 from jumping import JumpingClock
-from mock_server import Failure, MockServer
+from mock_server import Call, Failure, MockServer
 from pilotfish.engine import wire
 from pilotfish.engine.base import CallFailed, Completion, Refused
 from pilotfish.engine.endpoints import FIRST_REST_S, LEFT_OUT_AFTER, LONGEST_REST_S, Endpoint
@@ -43,18 +43,31 @@ async def at_once(engine: OpenAIEngine, calls: int) -> list[Completion]:
     return await asyncio.gather(*asked)
 
 
-def nobody() -> str:
-    """An address where connections are refused."""
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where connections are refused; nobody else can take it meanwhile."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+        yield f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
 
 
 def test_the_least_loaded_server_gets_the_next_call() -> None:
-    with MockServer(latency=0.06) as slow, MockServer(latency=0.01) as quick:
+    def held(call: Call) -> bool:
+        return one.calls + other.calls < 6
+
+    with MockServer(held=held) as one, MockServer(held=held) as other:
+        run([one.base_url, other.base_url], lambda engine: at_once(engine, 6), concurrency=5)
+        assert (one.calls, other.calls) == (3, 3)
+
+
+def test_a_slow_server_keeps_its_places_and_the_quick_one_gets_the_rest() -> None:
+    """One is so slow that it has its first five calls until the other one has answered all the rest."""
+    with (
+        MockServer(held=lambda call: quick.answered < 55) as slow,
+        MockServer(held=lambda call: quick.most_in_flight < 5) as quick,
+    ):
         run([slow.base_url, quick.base_url], lambda engine: at_once(engine, 60), concurrency=5)
-        assert slow.answered + quick.answered == 60
-        assert quick.answered > 2 * slow.answered
+        assert (slow.answered, quick.answered) == (5, 55)
         assert slow.most_in_flight == quick.most_in_flight == 5
 
 
@@ -70,10 +83,10 @@ def test_the_answer_does_not_depend_on_the_server() -> None:
 
 
 @pytest.mark.parametrize("fault", ["refused", "reset", "500"])
-def test_a_dead_server_costs_a_few_tries_and_no_wait_and_is_then_left_out(fault: str) -> None:
+def test_a_dead_server_costs_a_few_tries_and_no_wait_and_is_then_left_out(fault: str, nobody: str) -> None:
     clock = JumpingClock()
     with MockServer(fault=lambda call: fault) as broken, MockServer() as works:
-        dead = nobody() if fault == "refused" else broken.base_url
+        dead = nobody if fault == "refused" else broken.base_url
         completions = run([dead, works.base_url], lambda engine: one_by_one(engine, 40), clock=clock)
         assert works.answered == 40
     assert sum(len(said.attempts) for said in completions) == LEFT_OUT_AFTER
@@ -99,10 +112,7 @@ def test_a_server_that_was_left_out_is_tried_with_one_call_and_taken_back_when_i
         await at_once(engine, 12)
         return tried
 
-    with (
-        MockServer(latency=0.005, fault=lambda call: "500" if broken else None) as one,
-        MockServer(latency=0.005) as other,
-    ):
+    with MockServer(fault=lambda call: "500" if broken else None) as one, MockServer() as other:
         tried = run([one.base_url, other.base_url], use, clock=clock)
         assert one.answered > 5
     assert tried == [1, 0, 1]  # rests double
@@ -118,7 +128,7 @@ def test_calls_that_were_in_flight_when_a_server_went_out_do_not_make_its_rest_l
         await at_once(engine, 12)
         return one.calls - before
 
-    with MockServer(latency=0.005, fault=lambda call: "500") as one, MockServer(latency=0.005) as other:
+    with MockServer(fault=lambda call: "500") as one, MockServer() as other:
         assert run([one.base_url, other.base_url], use, clock=clock, concurrency=20) == 1
         assert one.calls == 10 + 1
     assert clock.waits == []
@@ -171,21 +181,20 @@ def test_an_error_of_the_set_up_names_its_server() -> None:
 def test_a_cancelled_wait_for_a_paused_server_leaves_the_line_to_others() -> None:
     class Patient(JumpingClock):
         async def sleep(self, seconds: float) -> None:
-            await pause.wait()
+            waits.set()
+            await over.wait()
             await super().sleep(seconds)
 
-    pause = asyncio.Event()
+    waits, over = asyncio.Event(), asyncio.Event()
 
     async def use(engine: OpenAIEngine) -> str:
         first = asyncio.create_task(one_by_one(engine, 1))
         second = asyncio.create_task(one_by_one(engine, 1))
-        while server.calls < 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.005)
+        await waits.wait()
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        pause.set()
+        over.set()
         return (await second)[0].text
 
     patience = Failure(429, headers={"Retry-After": "60"})

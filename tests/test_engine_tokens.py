@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from pilotfish.engine.base import CallFailed, Refused  # noqa: E402
-from pilotfish.engine.batches import BatchTokens  # noqa: E402
+from pilotfish.engine.batches import _CPU_TURN, BatchTokens  # noqa: E402
 from pilotfish.engine.continuous import CannotServe, ContinuousTokens  # noqa: E402
 from pilotfish.engine.draw import draw, fraction  # noqa: E402
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine  # noqa: E402
-from tiny import VOCABULARY, tiny_model  # noqa: E402
+from tiny import VOCABULARY, halted, tiny_model  # noqa: E402
 
 torch.set_num_threads(1)
 MODEL = tiny_model(0)
@@ -67,6 +67,19 @@ def requests(count: int) -> list[dict[str, Any]]:
         }
         for i, prompt in enumerate(prompts)
     ]
+
+
+async def together(*calls: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Make calls that all stand in line before batches may take the first of them."""
+    with _CPU_TURN:
+        begun = [asyncio.create_task(call) for call in calls]
+        await asyncio.sleep(0)
+    return await asyncio.gather(*begun)
+
+
+async def until(happens: Callable[[], bool]) -> None:
+    while not happens():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
 
 
 async def play(engine: TokenEngine, calls: list[dict[str, Any]]) -> list[TokenAnswer]:
@@ -175,25 +188,29 @@ def test_a_short_answer_does_not_wait_for_a_long_one(make: Make) -> None:
         order.append(length)
 
     async def race(engine: TokenEngine) -> None:
-        await asyncio.gather(*[ask(engine, length) for length in (200, 3, 60)])
+        await together(*[ask(engine, length) for length in (200, 3, 60)])
 
     asyncio.run(race(make()))
     assert order == [3, 60, 200]
 
 
 def test_cancelling_a_call_drops_it_and_leaves_the_others(make: Make) -> None:
+    model = tiny_model(0)
+
     async def scenario(engine: TokenEngine) -> TokenAnswer:
+        there, let_go = halted(model)
         doomed = asyncio.create_task(engine.complete([5, 6, 7], 450, 1.0, 1))
         other = asyncio.create_task(engine.complete([8, 9], 20, 1.0, 2))
-        await asyncio.sleep(0.02)
+        await until(there.is_set)
         doomed.cancel()
         with pytest.raises(asyncio.CancelledError):
             await doomed
+        let_go.set()
         # An update waits for the calls inside: it would hang if the dropped call still counted.
-        await asyncio.wait_for(engine.update(lambda: None), 20)
+        await asyncio.wait_for(engine.update(lambda: None), 120)
         return await other
 
-    assert len(asyncio.run(scenario(make())).token_ids) == 20
+    assert len(asyncio.run(scenario(make(model))).token_ids) == 20
 
 
 @pytest.mark.parametrize(
@@ -259,25 +276,30 @@ def test_an_engine_serves_several_event_loops_at_once(make: Make) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join()
     assert [a.token_ids for a in answers[0]] == [a.token_ids for a in answers[1]]
 
 
 def test_a_closed_engine_fails_its_calls_and_leaves_no_thread(make: Make) -> None:
     before = set(threading.enumerate())
+    model = tiny_model(0)
 
     async def scenario() -> None:
-        engine = make()
+        engine: Any = make(model)
+        there, let_go = halted(model)
         asking = asyncio.create_task(engine.complete([5, 6], 400, 1.0, 0))
-        await asyncio.sleep(0.02)
-        await engine.close()
+        await until(there.is_set)
+        closing = asyncio.create_task(engine.close())
+        await until(lambda: engine._closed)
+        let_go.set()
+        await closing
         await engine.close()
         with pytest.raises(CallFailed):
             await asking
         with pytest.raises(CallFailed):
             await engine.complete([5, 6], 4, 1.0, 0)
 
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 120))
     left = {thread.name for thread in set(threading.enumerate()) - before}
     assert left <= {"pilotfish-watch"}  # it ends at its next look
 
@@ -308,13 +330,15 @@ def test_a_manager_that_dies_fails_every_call_that_waits_and_every_later_one() -
 
     async def scenario() -> None:
         engine = continuous(model)
+        there, let_go = halted(model)
         asking = [asyncio.create_task(engine.complete([5, 6], 400, 1.0, i)) for i in range(3)]
-        await asyncio.sleep(0.02)
+        await until(there.is_set)
         model.forward = None  # type: ignore[method-assign,assignment]
+        let_go.set()
         for failure in await asyncio.gather(*asking, return_exceptions=True):
             assert isinstance(failure, CallFailed)
         with pytest.raises(CallFailed):
-            await asyncio.wait_for(engine.complete([5, 6], 4, 1.0, 0), 20)
+            await asyncio.wait_for(engine.complete([5, 6], 4, 1.0, 0), 120)
         await engine.close()
 
     asyncio.run(scenario())
@@ -360,7 +384,7 @@ def test_batches_take_the_oldest_call_and_those_near_it_within_the_limits() -> N
     async def scenario() -> None:
         engine = BatchTokens(model, rows=3, padded_tokens=200)
         lengths = [10, 90, 11, 12, 13, 95]
-        await asyncio.gather(*[engine.complete([5] * n, 4, 0.0, 0) for n in lengths])
+        await together(*[engine.complete([5] * n, 4, 0.0, 0) for n in lengths])
         await engine.close()
 
     asyncio.run(scenario())
@@ -381,7 +405,7 @@ def test_prompts_that_rows_share_are_read_once_and_ended_rows_leave_the_batch() 
     async def scenario() -> list[TokenAnswer]:
         engine = BatchTokens(model)
         calls = [([5 + i % 2] * 30, 4 if i < 12 else 20, 1.0, i) for i in range(16)]
-        answers = await asyncio.gather(*[engine.complete(*call) for call in calls])
+        answers = await together(*[engine.complete(*call) for call in calls])
         await engine.close()
         return answers
 

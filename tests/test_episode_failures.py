@@ -207,14 +207,16 @@ def test_a_journal_that_cannot_be_written_stops_the_run_also_where_the_topology_
 def test_a_cancelled_episode_is_not_recorded_with_an_answer_that_was_made_up() -> None:
     one = stage({"flaky": 1.0})
 
-    async def never(messages, sampling, seed):
-        await asyncio.Event().wait()
-
-    one.speakers["flaky"].complete = never  # type: ignore[method-assign]
-
     async def cancelled(record: Journal) -> None:
+        asked = asyncio.Event()
+
+        async def never(messages, sampling, seed):
+            asked.set()
+            await asyncio.Event().wait()
+
+        one.speakers["flaky"].complete = never  # type: ignore[method-assign]
         task = asyncio.create_task(play(TASK, bare_except, one.team, record, SCOPES, judge=judge))
-        await asyncio.sleep(0.002)
+        await asked.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

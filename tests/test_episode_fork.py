@@ -114,9 +114,11 @@ def test_a_call_in_flight_with_older_weights_does_not_answer_one_with_newer() ->
         def __init__(self) -> None:
             self.version = 1
             self.gates = {1: asyncio.Event(), 2: asyncio.Event()}
+            self.asked = {1: asyncio.Event(), 2: asyncio.Event()}
 
         async def complete(self, messages, sampling, seed):
             version = self.version
+            self.asked[version].set()
             await self.gates[version].wait()
             return Completion(f"v{version}", "stop", Usage())
 
@@ -127,10 +129,10 @@ def test_a_call_in_flight_with_older_weights_does_not_answer_one_with_newer() ->
         team = Team(stage({"pilot": 1.0}, "pilot").team.members, {"pilot": policy})
         program = played((Ask("pilot", "say"),))
         older = asyncio.create_task(play(TASK, program, team, record, SCOPES, judge=judge))
-        await asyncio.sleep(0.002)
+        await policy.asked[1].wait()
         policy.version = 2
         newer = asyncio.create_task(play(TASK, program, team, record, SCOPES, judge=judge))
-        await asyncio.sleep(0.002)
+        await policy.asked[2].wait()
         policy.gates[2].set()
         policy.gates[1].set()
         return [await older, await newer]

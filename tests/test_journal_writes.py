@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import sqlite3
 from functools import partial
 from pathlib import Path
 
@@ -61,18 +63,50 @@ def test_what_cannot_be_written_is_said_to_all_who_wait_and_takes_nothing_along(
     assert [turn.key for turn in Journal(tmp_path).turns()] == ["after", "before"]
 
 
-def test_the_log_beside_a_file_stays_short_however_much_is_written(
+def test_a_long_log_begins_anew_though_its_end_could_not_be_moved_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "MOVED_AFTER", 20)
-    monkeypatch.setattr(files, "LONG_LOG", 100)
-    record = Journal(tmp_path)
-    for number in range(2000):
-        record.record(a_turn(f"{number}", "word " * 200))
-    assert sum(file.stat().st_size for file in tmp_path.glob("*-wal")) < 8e6  # 25e6 and more if it never began anew
-    assert len(list(record.turns())) == 2000
+    monkeypatch.setattr(files, "LONG_LOG", 10)
+    record, numbers = Journal(tmp_path), itertools.count()
+
+    def write(count: int) -> int:
+        """Bytes of the log after so many rows more."""
+        for number in itertools.islice(numbers, count):
+            record.record(a_turn(f"{number}", "word " * 200))
+        (log,) = tmp_path.glob("*-wal")
+        return log.stat().st_size
+
+    write(19)
+    (file,) = tmp_path.glob("*.db")
+    mover = Held(file)
+    monkeypatch.setattr(files, "connect", lambda path: mover)
+    long = write(1)
+    assert record._own is not None
+    record._own.settle()
+    assert write(10) == long, "what is written now does not stand behind the rest"
+    assert len(list(record.turns())) == 30
     record.close()
     assert not list(tmp_path.glob("*-wal"))
+
+
+class Held:
+    """The connection of the thread that moves the log, which a reader keeps from moving all of it the first time."""
+
+    def __init__(self, file: Path) -> None:
+        self.reader, self.mover = (
+            sqlite3.connect(file, isolation_level=None, check_same_thread=False) for _ in range(2)
+        )
+        self.reader.execute("BEGIN")
+        self.reader.execute("SELECT count(*) FROM turns").fetchone()
+
+    def execute(self, query: str) -> sqlite3.Cursor:
+        found = self.mover.execute(query)
+        self.reader.close()
+        return found
+
+    def close(self) -> None:
+        self.mover.close()
 
 
 def test_a_place_is_taken_again_only_when_its_last_answer_is_on_disk(tmp_path: Path) -> None:

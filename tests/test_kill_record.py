@@ -25,7 +25,7 @@ from pilotfish.cli import main
 from pilotfish.episode import Journal
 from test_journal import a_turn
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(1500)]
 
 IN_FLIGHT = 8
 """Sets in flight, times agents."""
@@ -42,6 +42,9 @@ journal, name, count = Journal(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(count):
+    if number == count // 2:
+        print("half", flush=True)
+        sys.stdin.readline()
     journal.record(a_turn(f"{name} {number}", "word " * 500 + f"{name} {number}"))
     journal.record(a_turn(f"both {number}", "word " * 500 + f"both {number}", started=float(name == "right")))
 """
@@ -52,13 +55,15 @@ def test_two_processes_write_at_once_while_a_third_reads(tmp_path: Path) -> None
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(writer(tmp_path, name, count)) for name in ("left", "right")]
         reader = Journal(tmp_path, writable=False)
-        for one in writers:
-            assert one.stdout
-            assert one.stdout.readline() == "ready\n"
-        for one in writers:
-            assert one.stdin
-            one.stdin.write("go\n")
-            one.stdin.flush()
+        for word in ("ready", "half"):
+            for one in writers:
+                assert one.stdout
+                assert one.stdout.readline() == f"{word}\n"
+            reads.append({turn.key: turn for turn in reader.turns()})
+            for one in writers:
+                assert one.stdin
+                one.stdin.write("go\n")
+                one.stdin.flush()
         while any(one.poll() is None for one in writers):
             reads.append({turn.key: turn for turn in reader.turns()})
         assert [one.returncode for one in writers] == [0, 0]
@@ -69,7 +74,7 @@ def test_two_processes_write_at_once_while_a_third_reads(tmp_path: Path) -> None
     names = ("left", "right", "both")
     assert reads[-1].keys() == {f"{name} {number}" for name in names for number in range(count)}
     assert all(turn.started == 1.0 for key, turn in reads[-1].items() if key.startswith("both"))
-    assert any(0 < len(read) < 3 * count for read in reads)
+    assert (len(reads[0]), 2 * len(reads[1])) == (0, 3 * count)
 
 
 def writer(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
@@ -132,7 +137,7 @@ def collect(own: Path, run: Path, *, limit: int = 0, user: int = 0) -> subproces
 
 def refused(process: subprocess.Popen[str]) -> str:
     """The last line on standard error of a command that ended as it should where it cannot go on."""
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 2, said
     assert "Traceback" not in said
     return said.strip().splitlines()[-1]
@@ -259,7 +264,7 @@ def test_a_second_run_in_one_folder_is_refused_and_the_first_ends_as_it_would(
 
     server.reply = second
     first = collect(own, run)
-    _, said = first.communicate(timeout=60)
+    _, said = first.communicate(timeout=600)
     assert first.returncode == 0, said
     assert codes == [2]
     assert f"{run}: another process is at work in this run; wait for it or stop it" in capsys.readouterr().err

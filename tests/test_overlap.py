@@ -146,7 +146,7 @@ def test_neighbouring_gym_seeds_share_items_and_distant_ones_hardly() -> None:
 
 @needs_data
 @pytest.mark.filterwarnings("ignore:.*repeat an earlier question")
-def test_math8k_repeats_olympiadbench_but_not_math500_and_is_checked_within_three_seconds() -> None:
+def test_math8k_repeats_olympiadbench_but_not_math500_and_is_checked_in_seconds() -> None:
     train = load_tasks("math8k", path=DATA)
     tests = {name: load_tasks(name, path=DATA) for name in ("math500", "olympiadbench")}
     start = time.process_time()
@@ -154,4 +154,4 @@ def test_math8k_repeats_olympiadbench_but_not_math500_and_is_checked_within_thre
     seconds = time.process_time() - start
     assert {repeat.test_id for repeat in found} == {f"olympiadbench-{n}" for n in (2713, 2791, 2890, 2895)}
     assert overlap(train, {"math500": tests["math500"]}) == []
-    assert seconds < 3
+    assert seconds < 30  # two do on one core; comparing each with each takes many minutes

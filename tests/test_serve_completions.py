@@ -243,6 +243,6 @@ def test_a_request_that_takes_too_long_is_ended_with_its_reason() -> None:
         return ""
 
     slow = ScriptedEngine(never)
-    with served(hint, seats(collaborator=slow, actor=echo), timeout_s=0.05) as server:
+    with served(hint, seats(collaborator=slow, actor=echo), timeout_s=1.5) as server:
         assert [server.chat("?").error, server.chat("?", stream=True).error] == ["timeout", "timeout"]
     assert ended == ["cancelled"] * 2

@@ -16,7 +16,7 @@ from pilotfish.serve import door, stream
 from pilotfish.team import Messages
 from pilotfish.topology import hint
 from seated import seats
-from serving import served, until, user
+from serving import LIMIT_S, served, until, user
 from test_serve_stream import Gate
 
 CHAT = "/v1/chat/completions"
@@ -42,11 +42,12 @@ def heard(line: socket.socket) -> bytes:
 @pytest.mark.parametrize("name", ["messages", "prompt", "stop"])
 def test_a_body_of_nothing_but_mistakes_is_read_up_to_the_first(path: str, name: str) -> None:
     with served(hint, team()) as server:
-        began = time.monotonic()
+        began = time.process_time()
         answer = server.post(path, f'{{"{name}": [{"1," * 450_000}1]}}'.encode())
+        took = time.process_time() - began
     assert answer.status == 400
     assert len(answer.raw) < 1000
-    assert time.monotonic() - began < 1  # half a million complaints took three
+    assert took < 1  # half a million complaints took three, and the first one a hundredth
 
 
 def test_a_made_up_field_is_not_repeated_at_length() -> None:
@@ -111,13 +112,13 @@ def test_two_hundred_clients_that_start_together_are_all_answered() -> None:
 
 
 def test_who_never_says_what_it_wants_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HEAD_S", 0.2)
+    monkeypatch.setattr(door, "HEAD_S", 1.5)  # far longer than the last client takes, that says it at once
     with served(hint, team()) as server:
-        silent = socket.create_connection(("127.0.0.1", server.port), timeout=10)
-        slow = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        silent = socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S)
+        slow = socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S)
         slow.sendall(b"GET /health HTTP/1.1\r\nHost: ")
         assert heard(silent) == heard(slow) == b""
-        kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
         for _ in range(2):
             kept.request("GET", "/health")
             assert kept.getresponse().read() == b'{"status":"ok"}'
@@ -126,15 +127,16 @@ def test_who_never_says_what_it_wants_is_let_go(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_slow_client_gets_the_time_that_its_team_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HEAD_S", 0.05)
+    monkeypatch.setattr(door, "HEAD_S", 1.0)
     gate = Gate()
     with served(hint, team(collaborator=gate)) as server:
         line = server.begin(CHAT, {"messages": [user("?")]})
         assert until(lambda: gate.asked == 1)
-        line.settimeout(0.3)
+        line.settimeout(1.2)
         with pytest.raises(TimeoutError):
             line.recv(1)
         gate.let()
+        line.settimeout(LIMIT_S)
         assert line.recv(12) == b"HTTP/1.1 200"
         line.close()
 
@@ -148,8 +150,9 @@ def test_a_client_that_does_not_read_holds_no_member_longer_than_a_request_may(m
             on_text("word " * 4_000_000)
             return await self.complete(messages, sampling, seed)
 
-    with served(hint, team(actor=Chatty(gate)), timeout_s=0.5, episodes=1) as server:
+    with served(hint, team(actor=Chatty(gate)), timeout_s=3, episodes=1) as server:
         line = server.begin(CHAT, {"messages": [user("?")], "stream": True})
+        assert until(lambda: gate.asked == 1)
         assert until(lambda: gate.cancelled == 1)
         assert until(lambda: b"pilotfish_episodes_playing 0.0" in server.get("/metrics").raw)
         line.close()
@@ -174,6 +177,7 @@ def test_a_server_that_is_told_to_stop_says_so_to_those_that_it_cannot_wait_for(
     streams: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(door, "LEAVE_S", 0.2)
+    monkeypatch.setattr(door, "LAST_WORDS_S", LIMIT_S)
     gate = Gate()
     with served(hint, team(collaborator=gate), keep_alive_s=0.01) as server:
         line = server.begin(CHAT, {"messages": [user("?")], "stream": streams})

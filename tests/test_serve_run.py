@@ -30,7 +30,7 @@ from pilotfish.serve.asked import Manner, manner_of
 from pilotfish.serve.main import open_app
 from pilotfish.team import Message, Price
 from serving import Served, running
-from tiny import save_tiny, tiny_model, tiny_tokenizer
+from tiny import halted, save_tiny, tiny_model, tiny_tokenizer
 
 torch.set_num_threads(1)
 CHAT = [Message(role="user", content="What is 12 and 7?")]
@@ -163,7 +163,9 @@ def test_weights_in_process_give_their_words_on_as_tokens_come(
 
 def test_a_client_that_leaves_drops_its_request_in_process(tmp_path: Path) -> None:
     async def leave() -> float:
-        engine = TransformersEngine(tiny_model(4), tiny_tokenizer())
+        model = tiny_model(4)
+        engine = TransformersEngine(model, tiny_tokenizer())
+        _, let_go = halted(model, after=100)
         heard = asyncio.Event()
         long = Sampling(max_tokens=450, temperature=1.0)
         calls = [
@@ -173,6 +175,7 @@ def test_a_client_that_leaves_drops_its_request_in_process(tmp_path: Path) -> No
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
+        let_go.set()
         running = engine._tokens._running  # type: ignore[attr-defined]
         assert all(row.over and len(row.tokens) < 450 for row in running)
         done = await engine.complete(CHAT, Sampling(max_tokens=2), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +14,13 @@ from pilotfish.engine.base import Refused
 from pilotfish.episode import Journal
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.run import Run
+from pilotfish.serve import guard
 from pilotfish.serve.config import ServeConfig
 from pilotfish.serve.keys import Keys, keys_in
 from pilotfish.serve.main import open_app
 from pilotfish.topology import hint
 from seated import seats
-from serving import Served, served, until, user
+from serving import LIMIT_S, Served, served, until, user
 
 KEY = "a-key-that-nobody-guesses"
 
@@ -116,7 +118,7 @@ def test_a_body_that_is_too_large_is_refused_whether_it_tells_its_size_or_not() 
 
 def test_a_client_that_leaves_within_its_own_request_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     with served(hint, team()) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S) as line:
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
             line.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert until(lambda: b'chat/completions",status="499"} 1.0' in server.get("/metrics").raw)
@@ -124,12 +126,15 @@ def test_a_client_that_leaves_within_its_own_request_is_no_fault(caplog: pytest.
 
 
 def _sent(server: Served, head: str, size: int) -> bytes:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S) as line:
         line.sendall(head.encode() + f"{size:x}\r\n".encode() + b"x" * size + b"\r\n")
         return line.recv(65536)
 
 
-def test_who_asks_too_often_is_told_when_to_come_back_and_others_are_not_kept_out() -> None:
+def test_who_asks_too_often_is_told_when_to_come_back_and_others_are_not_kept_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard, "time", SimpleNamespace(monotonic=lambda: 100.0))
     with served(hint, team(), keys=hashes(KEY, "another-key-than-mine"), requests_per_minute=6) as server:
         mine, other = {"Authorization": f"Bearer {KEY}"}, {"Authorization": "Bearer another-key-than-mine"}
         assert server.get("/v1/models", **mine).status == 200

@@ -168,7 +168,7 @@ def test_a_client_that_leaves_cancels_the_calls_made_for_it(stream: bool) -> Non
 
 
 def test_a_client_that_leaves_closes_the_connection_of_its_call() -> None:
-    with MockServer(latency=30) as upstream:
+    with MockServer(latency=600) as upstream:
         team = _team(OpenAIEngine(model="mock", base_url=upstream.base_url, retries=0))
         with served(hint, team) as server:
             for stream in (False, True):
@@ -222,7 +222,7 @@ def test_one_more_than_may_wait_is_refused_and_the_others_are_answered() -> None
         assert until(lambda: b"pilotfish_requests_waiting 3.0" in server.get("/metrics").raw)
         refused = server.chat("?")
         assert (refused.status, refused.error, refused.headers["retry-after"]) == (503, "server_full", "2")
-        assert gate.asked == 2
+        assert until(lambda: gate.asked == 2)
         assert server.chat("?", n=3).error == "over_limit"
         lines[4].close()  # it stands in line
         assert until(lambda: b"pilotfish_requests_waiting 2.0" in server.get("/metrics").raw)

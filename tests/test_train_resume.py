@@ -32,6 +32,8 @@ from pilotfish.run import Run, RunError
 from pilotfish.train.main import train
 from training import vowels_recipe
 
+pytestmark = pytest.mark.timeout(1500)
+
 CALLS = 4 * 4 + 6 * 16
 KILLED_AT = [9, 58, 95]
 """In the first step, before there is a checkpoint; in the middle of a step after one; in the second epoch."""
@@ -62,7 +64,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (folder / "recipe.yaml").write_text(recipe.dump())
     jobs = [(str(folder / f"killed{at}"), str(at)) for at in KILLED_AT]
     command = [sys.executable, __file__, str(folder / "recipe.yaml"), *itertools.chain(*jobs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False)
     assert done.returncode == 0, done.stderr
     complete = TransformersEngine.complete
     try:

@@ -88,13 +88,13 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
 def test_a_hostile_reply_is_read_in_linear_time(text: str) -> None:
-    started = time.perf_counter()
+    began = time.process_time()
     for verifier in ("maths", "choice", "exact"):
         quick_judge(Task("t", "", "B" if verifier == "choice" else "42", verifier=verifier), text)
     quick_judge(Task("t", "", "42"), text, "answer_tag")
     contains_answer("42", text)
     contains_answer("x^2", text)
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - began < 20  # quadratic, the longest of these texts would take minutes
 
 
 def test_importing_verification_loads_neither_torch_nor_algebra() -> None:

@@ -19,7 +19,7 @@ from pilotfish.task import Task, TaskError, load_tasks
 from pilotfish.topology.find import digest, find
 from pilotfish.verify import Verdict, VerifierPool
 
-LIMIT = 1.0
+LIMIT = 3.0
 CODE = """
 from pilotfish.topology import topology
 from pilotfish.verify import Verdict
@@ -98,7 +98,7 @@ def test_it_is_given_the_answer_without_thinking_or_tag(pool: VerifierPool, file
         ("breaks", "the verifier failed: KeyError: 'x'"),
         ("twice", "gave 2.0; a reward lies between 0 and 1"),
         ("words", "gave 'yes'; return True, False, a number from 0 to 1, or a Verdict"),
-        ("hangs", "mine.py:hangs met the time limit of 1 s"),
+        ("hangs", "mine.py:hangs met the time limit of 3 s"),
         ("hoards", "mine.py:hoards met the memory limit"),
     ],
 )

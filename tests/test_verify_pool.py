@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pilotfish.task import Task
 from pilotfish.verify import VerifierPool
 
-LIMIT = 1.5
+LIMIT = 4.0
 FREEZE = "\\boxed{9^{9^9}}"
 """A power whose digits no process can hold."""
 
@@ -37,9 +38,9 @@ def pids(pool: VerifierPool) -> list[int]:
     return [process._process.pid for process in pool._processes if process._process is not None]
 
 
-def gone(pid: int, seconds: float = 8.0) -> bool:
-    """Whether a process ends within the time (a zombie counts as still there)."""
-    deadline = time.monotonic() + seconds
+def gone(pid: int) -> bool:
+    """Whether a process ends in time (a zombie counts as still there)."""
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)
@@ -55,19 +56,21 @@ def test_verdicts_come_in_the_order_of_the_input(pool: VerifierPool) -> None:
     assert found == [bool(n % 3) or n % 2 == 0 for n in range(60)]
 
 
-def test_one_poisonous_answer_costs_its_own_limit_and_delays_nothing(pool: VerifierPool) -> None:
-    async def play() -> tuple[float, float, object]:
-        started = time.perf_counter()
-        poison = asyncio.create_task(pool.judge(Task("p", "", "42"), FREEZE))
-        others = await asyncio.gather(*(pool.judge(*algebra(n)) for n in range(40)))
-        rest = time.perf_counter() - started
-        assert all(verdict.correct for verdict in others)
-        return rest, time.perf_counter() - started, await poison
+def test_a_poisonous_answer_is_wrong_at_its_time_limit(pool: VerifierPool) -> None:
+    verdict = asyncio.run(pool.judge(Task("p", "", "42"), FREEZE))
+    assert verdict.reward == 0.0
+    assert "time limit" in verdict.why
 
-    rest, _, verdict = asyncio.run(play())
-    assert rest < LIMIT
-    assert verdict.reward == 0.0  # type: ignore[attr-defined]
-    assert "time limit" in verdict.why  # type: ignore[attr-defined]
+
+def test_a_poisonous_answer_delays_nothing() -> None:
+    async def play() -> None:
+        poison = asyncio.create_task(patient.judge(Task("p", "", "42"), FREEZE))
+        others = await asyncio.gather(*(patient.judge(*algebra(n)) for n in range(40)))
+        assert all(verdict.correct for verdict in others)
+        assert not poison.done()
+
+    with VerifierPool(workers=2, time_limit=200.0) as patient:
+        asyncio.run(play())
 
 
 def test_a_limit_that_the_gold_answer_meets_gives_no_verdict(pool: VerifierPool) -> None:
@@ -84,13 +87,15 @@ def test_an_answer_that_eats_memory_is_wrong_and_the_pool_lives_on() -> None:
     assert after.correct
 
 
-def test_a_worker_killed_during_a_job_gives_no_verdict_and_is_replaced() -> None:
-    with VerifierPool(workers=1, time_limit=30.0) as single:
+def test_a_worker_killed_during_a_job_gives_no_verdict_and_is_replaced(tmp_path: Path) -> None:
+    begun, file = tmp_path / "begun", tmp_path / "mine.py"
+    file.write_text(f"def hangs(gold, text):\n    open({str(begun)!r}, 'w').close()\n    while True:\n        pass\n")
+    with VerifierPool(workers=1, time_limit=200.0) as single:
         list(single.judge_all([algebra(1)]))
         (pid,) = pids(single)
-        job = single.submit(Task("p", "", "42"), FREEZE)
-        while not job.running():
-            time.sleep(0.001)
+        job = single.submit(Task("p", "", "42", f"{file}:hangs"), "42")
+        while not begun.exists():
+            time.sleep(0.005)
         os.kill(pid, signal.SIGKILL)
         assert job.result().reward is None
         assert "died" in job.result().why
@@ -135,7 +140,7 @@ def test_a_forked_child_starts_its_own_workers(pool: VerifierPool) -> None:
     if child == 0:
         right = False
         try:
-            right = bool(pool.submit(*algebra(7)).result(timeout=30).correct)
+            right = bool(pool.submit(*algebra(7)).result(timeout=200).correct)
             pool.close()
         finally:
             os._exit(0 if right else 1)
@@ -150,7 +155,7 @@ def test_close_leaves_no_process_and_answers_what_was_open() -> None:
     jobs = [closing.submit(Task("p", "", "42"), FREEZE) for _ in range(4)]
     closing.close()
     closing.close()
-    assert all(job.result(timeout=5).reward is None for job in jobs)
+    assert all(job.result(timeout=60).reward is None for job in jobs)
     assert all(gone(pid) for pid in left)
     with pytest.raises(RuntimeError, match="closed"):
         closing.submit(*algebra(1))

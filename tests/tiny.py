@@ -6,7 +6,10 @@ save_tiny(folder)      # the same two as a Hugging Face folder
 
 from __future__ import annotations
 
+import threading
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -71,3 +74,19 @@ def save_tiny(folder: Path, seed: int = 0) -> Path:
     tiny_model(seed).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+def halted(model: Any, after: int = 0) -> tuple[threading.Event, threading.Event]:
+    """Hold a model in its next step, or one later: the first event says that it is there, the second lets it go on."""
+    there, let_go, real = threading.Event(), threading.Event(), model.forward
+    steps = iter(range(after))
+
+    @wraps(real)
+    def forward(*args: Any, **options: Any) -> Any:
+        if next(steps, None) is None:
+            there.set()
+            let_go.wait(120)
+        return real(*args, **options)
+
+    model.forward = forward
+    return there, let_go

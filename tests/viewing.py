@@ -134,5 +134,5 @@ def served(run: Run) -> Iterator[str]:
 
 
 def asked(address: str, name: str) -> Any:
-    with urlopen(f"{address}data/{name}", timeout=30) as answer:
+    with urlopen(f"{address}data/{name}", timeout=100) as answer:
         return json.loads(answer.read())

@@ -2,9 +2,10 @@
 
 One daemon thread takes what is waiting (the oldest call first, then those nearest to it in length), pads it on the
 left and decodes it as one batch. Each answer is given the moment its row ends; a call made meanwhile waits for the next
-batch. Two things make a batch cheaper than plain `generate()`: prompts that several rows share are read once, and when
-half of the rows have ended the rest goes on without them. Engines on a CPU take turns, since two at once would only
-slow each other down: with a collaborator and an actor on one CPU that plays the hints first and then the answers.
+batch. Two things make a batch cheaper than plain `generate()`: the beginning that prompts of several rows share is read
+once, and when half of the rows have ended the rest goes on without them. Engines on a CPU take turns, since two at once
+would only slow each other down: with a collaborator and an actor on one CPU that plays the hints first and then the
+answers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from transformers import DynamicCache, GenerationConfig, LogitsProcessorList, Pr
 from transformers.cache_utils import DynamicLayer
 
 from pilotfish.engine.base import CallFailed
+from pilotfish.engine.beginnings import shared
 from pilotfish.engine.draw import draw, fraction
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
@@ -188,10 +190,14 @@ class BatchTokens:
                 row.fail(CallFailed(f"the batch of {len(rows)} rows failed: {error!r}"))
 
     def _decode(self, rows: list[_Row]) -> None:
-        device = self._model.device
-        width = max(len(row.prompt) for row in rows)
-        ids, mask = _pad_left([row.prompt for row in rows], width, device)
-        cache = self._read_prompts(rows, width)
+        device, cache = self._model.device, self._cache()
+        prompts = [row.prompt for row in rows]
+        cuts = shared(prompts) if cache is not None else [0] * len(rows)
+        heads = [prompt[:cut] for prompt, cut in zip(prompts, cuts, strict=True)]
+        tails = [prompt[cut:] for prompt, cut in zip(prompts, cuts, strict=True)]
+        if cache is not None and any(heads):
+            self._read(heads, cache)
+        ids, mask = map(torch.hstack, zip(_pad_left(heads, device), _pad_left(tails, device), strict=True))
         while rows:
             step = _Step(rows, device, may_shrink=cache is not None)
             ids = self._generate(ids, mask, cache, step, max(row.max_new_tokens - len(row.tokens) for row in rows))
@@ -212,23 +218,19 @@ class BatchTokens:
         drawn: Tensor = bare_generate(self._model, ids, mask, settings, **known).sequences
         return drawn
 
-    def _read_prompts(self, rows: list[_Row], width: int) -> DynamicCache | None:
-        """A cache for the batch, or None for a model whose cache cannot be cut by rows.
-
-        It already holds the prompts (all but the last token) when at most half as many different ones as rows exist.
-        """
+    def _cache(self) -> DynamicCache | None:
+        """An empty cache, or None for a model whose cache cannot be cut by rows."""
         cache = DynamicCache(config=self._model.config.get_text_config())
-        if not cache.layers or not all(isinstance(layer, DynamicLayer) for layer in cache.layers):
-            return None
-        unique = {prompt: i for i, prompt in enumerate(dict.fromkeys(row.prompt for row in rows))}
-        if 2 * len(unique) <= len(rows) and width > 1:
-            device = self._model.device
-            ids, mask = (part[:, :-1] for part in _pad_left(list(unique), width, device))
-            places = (mask.cumsum(-1) - 1).clamp_(min=0)
-            known: dict[str, Any] = {self._cache_name: cache}
-            self._model.base_model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, **known)
-            cache.batch_select_indices(torch.tensor([unique[row.prompt] for row in rows], device=device))
-        return cache
+        return cache if cache.layers and all(isinstance(layer, DynamicLayer) for layer in cache.layers) else None
+
+    def _read(self, heads: list[tuple[int, ...]], cache: DynamicCache) -> None:
+        """Fill the cache with how the rows' prompts begin; equal beginnings are read once."""
+        unique = {head: i for i, head in enumerate(dict.fromkeys(heads))}
+        ids, mask = _pad_left(list(unique), self._model.device)
+        places = (mask.cumsum(-1) - 1).clamp_(min=0)
+        known: dict[str, Any] = {self._cache_name: cache}
+        self._model.base_model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, **known)
+        cache.batch_select_indices(torch.tensor([unique[head] for head in heads], device=ids.device))
 
 
 def bare_generate(model: Any, ids: Tensor, mask: Tensor, settings: dict[str, Any], **options: Any) -> Any:
@@ -310,8 +312,9 @@ def _pick(waiting: list[_Row], most_rows: int, most_tokens: int) -> list[_Row]:
     return batch
 
 
-def _pad_left(prompts: list[tuple[int, ...]], width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids and attention mask, [rows, width]."""
+def _pad_left(prompts: Sequence[tuple[int, ...]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids and attention mask, [rows, length of the longest]."""
+    width = max(map(len, prompts))
     ids = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+    return torch.tensor(ids, dtype=torch.long, device=device), torch.tensor(mask, dtype=torch.long, device=device)

@@ -28,6 +28,7 @@ from pilotfish.recipe import Recipe
 from pilotfish.train.clock import Clock
 from pilotfish.train.diagnostics import diagnose
 from pilotfish.train.gap import logprob_gap
+from pilotfish.train.head import score_learned_only
 from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
 from pilotfish.train.order import Shares, check_shares, order
 from pilotfish.train.profile import TrainConfig, passes
@@ -126,6 +127,7 @@ def _trainer(
         # TRL loads the reference of the KL itself: from the trainee's folder or hub name.
         args.trust_remote_code = member.trust_remote_code
         args.model_init_kwargs = {"revision": member.revision} if member.revision else None
+    score_learned_only()
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=team,
