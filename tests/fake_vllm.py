@@ -142,6 +142,7 @@ def main() -> None:
     if words := os.environ.get("FAKE_VLLM_DIES"):
         sys.exit(words)
     port = int(sys.argv[sys.argv.index("--port") + 1])
+    ThreadingHTTPServer.request_queue_size = 128
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 

@@ -195,7 +195,10 @@ def test_weights_in_memory_go_with_a_run_that_is_killed(tmp_path: Path, fake: Pa
     assert not (tmp_path / "scratch").exists()
 
 
-def test_a_run_trains_and_is_evaluated_through_servers_of_its_trainee(tmp_path: Path, fake: Path) -> None:
+def test_a_run_trains_and_is_evaluated_through_servers_of_its_trainee(
+    tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pilotfish.train.gap.LIMIT", 100.0)  # the stand-in makes up what it reports
     save_tiny(tmp_path / "model")
     rows = [{"id": str(n), "question": f"{n} + 2?", "answer": str(n % 5)} for n in range(12)]
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
