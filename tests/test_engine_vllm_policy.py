@@ -29,6 +29,7 @@ from pilotfish.member import MemberConfig
 from pilotfish.recipe import parse_recipe
 from pilotfish.run import Run
 from pilotfish.team import Sampling
+from pilotfish.train import gap
 from pilotfish.train.lora import peft_config
 from tiny import save_tiny, tiny_model, tiny_tokenizer
 
@@ -198,7 +199,7 @@ def test_weights_in_memory_go_with_a_run_that_is_killed(tmp_path: Path, fake: Pa
 def test_a_run_trains_and_is_evaluated_through_servers_of_its_trainee(
     tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pilotfish.train.gap.LIMIT", 100.0)  # the stand-in makes up what it reports
+    monkeypatch.setattr(gap, "LIMIT", 100.0)  # the stand-in makes up what it reports
     save_tiny(tmp_path / "model")
     rows = [{"id": str(n), "question": f"{n} + 2?", "answer": str(n % 5)} for n in range(12)]
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
