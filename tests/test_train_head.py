@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ torch = pytest.importorskip("torch")
 utils: Any = pytest.importorskip("trl.trainer.utils")
 
 from pilotfish.train import head  # noqa: E402
-from tiny import VOCABULARY, tiny_model  # noqa: E402
+from tiny import VOCABULARY, save_tiny, tiny_model  # noqa: E402
+from training import PROMPTS, learn, recipe  # noqa: E402
 
 IGNORED = -100
 NAMES = ("_use_triton", "_CHUNKED_LOGPROB_CHUNK_SIZE")
@@ -99,6 +101,11 @@ def test_rows_without_anything_to_learn_give_a_gradient_of_zero(scored: list[tup
     found.log_probs.sum().backward()
     assert scored == [(0, head.PIECE)]
     assert all(gradient is None or not gradient.any() for gradient in gradients(model).values())
+
+
+def test_a_training_scores_what_its_rows_said_and_no_more(tmp_path: Path, scored: list[tuple[int, int]]) -> None:
+    learned = learn(recipe(save_tiny(tmp_path / "model"), "solo", steps=1), PROMPTS["solo"], tmp_path)
+    assert sum(positions for positions, _ in scored) == sum(len(row.completion_ids) for row in learned.rows[0])
 
 
 def test_nothing_is_changed_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

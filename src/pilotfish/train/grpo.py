@@ -38,7 +38,7 @@ from pilotfish.train.row import Row, RowId
 from pilotfish.train.trackers import tracked
 
 Trainer = GRPOTrainer
-"""TRL's trainer, for callbacks that are handed it: TRL is imported here and in `sft.py`, nowhere else."""
+"""TRL's trainer, for callbacks that are handed it: TRL is imported here, in `sft.py` and `head.py`, nowhere else."""
 OnStep = Callable[[int], bool]
 """Called after each step with its number, from 1; True stops the training."""
 OnRows = Callable[[int, Sequence[Row]], None]

@@ -200,8 +200,10 @@ def _trainer(
     from transformers import PrinterCallback
     from trl.trainer.sft_trainer import SFTTrainer
 
+    from pilotfish.train.head import score_learned_only
     from pilotfish.train.lora import peft_config
 
+    score_learned_only()
     trainer = SFTTrainer(
         model=weights,
         args=config,

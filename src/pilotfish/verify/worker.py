@@ -23,7 +23,7 @@ from .registry import golds, judge
 from .verdict import Verdict
 
 GRACE = 0.5
-"""Seconds between the limit that a job can survive and the one that ends the process."""
+"""Seconds between the limit that a job can survive and the one that ends the process, both of processor time."""
 
 
 class _Timeout(BaseException):
@@ -70,7 +70,7 @@ def _serve(out: BinaryIO, seconds: float, task: Task, text: str, form: str) -> N
         own.load(task.verifier)
     _send(out, {"started": True})
     phase = "gold"
-    signal.setitimer(signal.ITIMER_REAL, seconds + GRACE)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds + GRACE)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         if task.verifier == "maths":
@@ -89,7 +89,7 @@ def _serve(out: BinaryIO, seconds: float, task: Task, text: str, form: str) -> N
         verdict = Verdict(None, why=f"the verifier failed: {type(error).__name__}: {str(error)[:200]}")
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     _send(out, {"verdict": [verdict.reward, verdict.extracted, verdict.why]})
 
 
