@@ -54,7 +54,7 @@ def recipe(tmp_path: Path, member: dict[str, Any], **more: Any) -> Recipe:
     rows = [{"id": str(n), "question": question, "answer": str(n + 5)} for n, question in enumerate(SUMS)]
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = {"source": str(tmp_path / "sums.jsonl"), "verifier": "maths"}
-    data = {"team": {"actor": member}, "topology": "solo", "tasks": {"train": source, "holdout": 2}}
+    data = {"team": {"actor": member}, "topology": "solo", "tasks": {"train": source, "holdout": 2, "overlap": "keep"}}
     return parse_recipe(data | {"evaluate": {"benchmarks": [source], "against": []}} | more)
 
 
