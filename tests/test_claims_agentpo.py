@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import subprocess
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from pilotfish import Journal, ScriptedEngine, Task, Verdict
-from pilotfish.evaluate.arms import Field, Played
-from pilotfish.evaluate.bench import measure
-from pilotfish.evaluate.lineup import standard_arms
+import claims
+from claims import ROOT, laid, opened, scripted
+from pilotfish import Task
 from pilotfish.recipe import Recipe
 from pilotfish.recipe_file import load_recipe
-from pilotfish.run import Run
-from pilotfish.verify import judge as verify
 
-ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "recipes/h200/agentpo.sh"
 RECIPES = sorted(ROOT.glob("recipes/h200/agentpo-*.yaml"))
 BLOCKS = tuple(re.findall(r"^order=\((.*)\)$", SCRIPT.read_text(), re.MULTILINE)[0].split())
@@ -39,33 +32,13 @@ CLAIMS = (
 """Recipes whose header says a claim."""
 
 
+called = partial(claims.called, "agentpo.sh")
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A folder with the recipes and a command that only writes down how it was called."""
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
-    command = tmp_path / "fake"
-    command.write_text(FAKE)
-    command.chmod(0o755)
-    return tmp_path
-
-
-def called(project: Path, *blocks: str, fails: str = "nothing", code: int = 0) -> list[str]:
-    """The calls of the script, each without `pilotfish`."""
-    (project / "calls").unlink(missing_ok=True)
-    fake = str(project / "fake")
-    own = {"PILOTFISH": fake, "PYTHON": fake, "AT_ONCE": "99", "TABLES_AT_ONCE": "99", "FAILS": fails}
-    command = ["recipes/h200/agentpo.sh", *blocks]
-    done = subprocess.run(command, cwd=project, env={**os.environ, **own}, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    calls = project / "calls"
-    return calls.read_text().splitlines() if calls.exists() else []
-
-
-def opened(call: str) -> tuple[str, str, Recipe]:
-    """The command, the run's folder and the recipe of a call."""
-    command, file, _, run, *rest = call.split(" ", 4)
-    given = re.split(r"(?:^| )--set ", rest[0])[1:] if rest else []
-    return command, run, load_recipe(ROOT / file, dict(setting.split("=", 1) for setting in given))
+    return laid(tmp_path, FAKE)
 
 
 def measured_weights(recipe: Recipe) -> list[str]:
@@ -157,21 +130,8 @@ def test_a_claim_tells_how_it_is_run(claim: str) -> None:
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_every_method_of_a_claim_is_played(claim: str, tmp_path: Path) -> None:
     recipe = load_recipe(ROOT / f"recipes/h200/agentpo-{claim}.yaml", {"evaluate.weights": "{}"})
-    engine = ScriptedEngine(lambda messages, sampling, seed: "The answer is 4.")
-    seats = SimpleNamespace(engine=lambda name: engine)
     tasks = [Task("a", "What is 2 + 2?", "4"), Task("b", "What is 3 + 3?", "6")]
-
-    async def judge(task: Task, answer: str, form: str) -> Verdict:
-        return verify(task, answer, form)
-
-    async def played() -> list[Played]:
-        field = Field("b", tasks, Journal(tmp_path / "journal"), judge)
-        arms = standard_arms(recipe, Run(tmp_path / "run", recipe), seats)  # type: ignore[arg-type]
-        made = [Played(arm, await field.sample(arm, 1)) for arm in arms]
-        await measure(field, made)
-        return made
-
-    made = asyncio.run(played())
+    made, _ = scripted(recipe, tasks, "The answer is 4.", tmp_path)
     assert len({one.arm.name for one in made}) == len(made)
     assert [one.arm.name for one in made for episode in one.first if episode.verdict.reward is None] == []
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import os
-import re
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import claims
+from claims import ROOT, laid, opened
 from pilotfish.recipe import Recipe
 from pilotfish.recipe_file import load_recipe
 
-ROOT = Path(__file__).parent.parent
-SCRIPT = "recipes/h200/mlpo.sh"
 BLOCKS = ("table", "share", "seeds", "votes", "rounds", "decimals", "scoreboard", "agents", "sets", "order", "filter")
 FAKE = """#!/usr/bin/env bash
 echo "$@" >>calls
@@ -25,31 +23,13 @@ mkdir -p "$4/checkpoints"
 """Stands in for `pilotfish COMMAND RECIPE --run DIR …`."""
 
 
+called = partial(claims.called, "mlpo.sh")
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A folder with the recipes and a command that only writes down how it was called."""
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
-    command = tmp_path / "pilotfish"
-    command.write_text(FAKE)
-    command.chmod(0o755)
-    return tmp_path
-
-
-def called(project: Path, *blocks: str, fails: str = "nothing", code: int = 0) -> list[str]:
-    """The calls of the script, each without `pilotfish`."""
-    (project / "calls").unlink(missing_ok=True)
-    own = {"PILOTFISH": str(project / "pilotfish"), "AT_ONCE": "99", "FAILS": fails}
-    done = subprocess.run([SCRIPT, *blocks], cwd=project, env={**os.environ, **own}, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    calls = project / "calls"
-    return calls.read_text().splitlines() if calls.exists() else []
-
-
-def opened(call: str) -> tuple[str, str, Recipe]:
-    """The command, the run's folder and the recipe of a call."""
-    command, file, _, run, *rest = call.split(" ", 4)
-    given = re.split(r"(?:^| )--set ", rest[0])[1:] if rest else []
-    return command, run, load_recipe(ROOT / file, dict(setting.split("=", 1) for setting in given))
+    return laid(tmp_path, FAKE)
 
 
 def named(command: str, recipe: Recipe) -> list[Path]:

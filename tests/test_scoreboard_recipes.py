@@ -5,25 +5,19 @@ No model: all seats are scripted.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import typer
 
-from pilotfish import Journal, ScriptedEngine, Task, Verdict
+from claims import scripted
+from pilotfish import Task
 from pilotfish.cli import app
 from pilotfish.cli.options import open_recipe
-from pilotfish.evaluate.arms import Field, Played
-from pilotfish.evaluate.bench import measure
-from pilotfish.evaluate.lineup import standard_arms
 from pilotfish.recipe import Recipe
 from pilotfish.recipe_file import load_recipe
-from pilotfish.run import Run
-from pilotfish.verify import judge as verify
 
 ROOT = Path(__file__).parent.parent
 AGENTPO = ("table1", "table2", "cost", "roles-llama-3.2-3b", "debate-llama-3.2-3b")
@@ -88,20 +82,8 @@ def test_in_small_nothing_is_read_from_outside(file: str, words: list[str], monk
 @pytest.mark.parametrize("file", FILES)
 def test_every_method_of_a_recipe_is_played(file: str, tmp_path: Path) -> None:
     recipe = load_recipe(ROOT / file)
-    engine = ScriptedEngine(lambda messages, sampling, seed: "<think>Well.</think><answer>4</answer>")
-    seats = SimpleNamespace(engine=lambda name: engine)
-
-    async def judge(task: Task, answer: str, form: str) -> Verdict:
-        return verify(task, answer, form)
-
-    async def played() -> list[Played]:
-        field = Field("b", TASKS, Journal(tmp_path / "journal"), judge)
-        arms = standard_arms(recipe, Run(tmp_path / "run", recipe), seats)  # type: ignore[arg-type]
-        made = [Played(arm, await field.sample(arm, 1)) for arm in arms]
-        assert (await measure(field, made)).attribution
-        return made
-
-    made = asyncio.run(played())
+    made, result = scripted(recipe, TASKS, "<think>Well.</think><answer>4</answer>", tmp_path)
+    assert result.attribution
     assert len({one.arm.name for one in made}) == len(made)
     assert len(made) > len(recipe.evaluate.against)
     assert [one.arm.name for one in made for episode in one.first if episode.verdict.reward is None] == []
