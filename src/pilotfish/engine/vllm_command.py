@@ -22,6 +22,8 @@ from pilotfish.engine.embedded import embedded
 from pilotfish.member import MemberConfig
 
 HOST = "127.0.0.1"
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks servers of this machine, whatever proxies the environment names."""
 PORTS = range(20_000, 32_000)
 """Where a free port is looked for: below those that systems give to outgoing connections."""
 NOT_INSTALLED = "there is no command `vllm` on the PATH"
@@ -143,9 +145,8 @@ def is_free(port: int) -> bool:
 
 
 def is_healthy(port: int) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://{HOST}:{port}/health", timeout=5) as response:
+        with DIRECT.open(f"http://{HOST}:{port}/health", timeout=5) as response:
             return bool(response.status == 200)
     except (OSError, http.client.HTTPException):
         return False

@@ -35,7 +35,7 @@ from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.engine.policy import refuse_sharded
 from pilotfish.engine.tokens import Gate
 from pilotfish.engine.vllm import VllmEngine, VllmServer
-from pilotfish.engine.vllm_command import max_rank
+from pilotfish.engine.vllm_command import DIRECT, max_rank
 from pilotfish.engine.wire import clean
 from pilotfish.member import MemberConfig
 
@@ -90,7 +90,6 @@ class VllmPolicy(VllmEngine):
         self._trained = trained
         self._first = self._version = first_version
         self._gate = Gate()
-        self._adapter: str | None = None
         self._names = (f"{server.member.model}+{number}" for number in itertools.count())
 
     @property
@@ -113,10 +112,6 @@ class VllmPolicy(VllmEngine):
             await asyncio.to_thread(self._give)
             self._version = self._first + updates
 
-    async def close(self) -> None:
-        await super().close()
-        shutil.rmtree(self._place, ignore_errors=True)
-
     def _give(self) -> None:
         self.server.start()
         shutil.rmtree(self._place, ignore_errors=True)
@@ -130,10 +125,10 @@ class VllmPolicy(VllmEngine):
         """Under a name that was never used: what the server keeps of a prompt, it keeps by adapter."""
         trained: Any = self._trained
         trained.save_pretrained(place)
-        name, before = next(self._names), self._adapter
+        name, before = next(self._names), self._openai.model
         self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(place)})
-        self._adapter = self._openai.model = name
-        if before is not None:
+        self._openai.model = name
+        if before != self.server.member.model:
             self._post("/v1/unload_lora_adapter", {"lora_name": before})
 
     def _give_all(self, place: Path) -> None:
@@ -146,9 +141,8 @@ class VllmPolicy(VllmEngine):
     def _post(self, path: str, body: Mapping[str, Any]) -> None:
         url = self.server.base_url.removesuffix("/v1") + path
         request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=LOAD_S):
+            with DIRECT.open(request, timeout=LOAD_S):
                 return
         except urllib.error.HTTPError as error:
             words = f"{error.code}: {clean(error.read().decode(errors='replace'))[:400]}"
