@@ -33,13 +33,16 @@ def laid(folder: Path, fake: str) -> Path:
     return folder
 
 
-def called(script: str, project: Path, *blocks: str, fails: str = "nothing", code: int = 0) -> list[str]:
+def called(
+    script: str, project: Path, *blocks: str, fails: str = "nothing", code: int = 0, **environment: str
+) -> list[str]:
     """The calls of a script, each without `pilotfish`."""
     (project / "calls").unlink(missing_ok=True)
     fake = str(project / "fake")
-    own = {"PILOTFISH": fake, "PYTHON": fake, "AT_ONCE": "99", "TABLES_AT_ONCE": "99", "FAILS": fails}
+    own = {"PILOTFISH": fake, "PYTHON": fake, "AT_ONCE": "9", "TABLES_AT_ONCE": "9", "FAILS": fails}
     command = [f"recipes/h200/{script}", *blocks]
-    done = subprocess.run(command, cwd=project, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    settings = {**os.environ, **own, **environment}
+    done = subprocess.run(command, cwd=project, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     calls = project / "calls"
     return calls.read_text().splitlines() if calls.exists() else []

@@ -22,7 +22,7 @@ case "$*" in *$FAILS*) exit 1 ;; esac
 if [[ $1 == -m ]]; then mkdir -p "$5" && touch "$5/config.json" && exit; fi
 echo "$@" >>calls
 mkdir -p "$4/checkpoints"
-if [[ $1 == train ]]; then touch "$4/finished.json"; else touch "$4/scores.jsonl" "$4/results.md"; fi
+[[ $1 == train ]] || touch "$4/scores.jsonl" "$4/results.md"
 """
 """Stands in for `pilotfish COMMAND RECIPE --run DIR …` and for `python -m pilotfish.lab.shallow MODEL LAYERS DIR`."""
 CLAIMS = (

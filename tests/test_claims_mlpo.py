@@ -84,11 +84,24 @@ def test_zero_shot_grpo_learns_on_the_tasks_of_mlpo_in_as_many_rows() -> None:
 
 def test_what_fails_leaves_the_rest_alone_and_is_made_up_for_by_the_same_call(project: Path) -> None:
     calls = called(project, "filter", fails="filter-off.yaml", code=1)
-    assert calls[-1].startswith("eval recipes/h200/mlpo-filter.yaml")
+    assert any(call.startswith("train recipes/h200/mlpo-filter-half.yaml") for call in calls)
+    assert not any(call.startswith("eval") for call in calls), "a table without one of its trainings"
     assert not (project / "runs/h200-mlpo-no-sft/checkpoints").exists()
-    again = called(project, "filter")
-    assert again == ["train recipes/h200/mlpo-filter-off.yaml --run runs/h200-mlpo-filter-off"]
+    assert [call.split()[:2] for call in called(project, "filter")] == [
+        ["train", "recipes/h200/mlpo-filter-off.yaml"],
+        ["eval", "recipes/h200/mlpo-filter.yaml"],
+    ]
 
 
 def test_a_block_that_is_not_there_is_named(project: Path) -> None:
     assert called(project, "tabel", code=2) == []
+
+
+def test_two_gpus_have_as_many_places_each(project: Path) -> None:
+    waits = "until (($(wc -l <calls) >= 4)); do sleep 0.05; done"  # as many as there are members
+    (project / "fake").write_text(
+        f'#!/usr/bin/env bash\necho "$1 $CUDA_VISIBLE_DEVICES" >>calls\nmkdir -p "$4"\n{waits}\n'
+    )
+    calls = called(project, "filter", GPUS="0 3", AT_ONCE="2", TABLES_AT_ONCE="1")
+    assert sorted(calls[:4]) == ["train 0", "train 0", "train 3", "train 3"]
+    assert calls[-1] == "eval 0"
