@@ -171,6 +171,7 @@ class ContinuousTokens:
         if on_gpu and "flash" not in str(self._model.config._attn_implementation):
             raise RuntimeError("there is no FlashAttention, and without it `generate()` is as fast")
         self._add_columns(manager.logit_processor)
+        manager._create_batch_processor = self._settled(manager._create_batch_processor)
         manager.batch_processor = manager._create_batch_processor()
         manager.batch_processor.model_runner._sample = self._sample
         manager.batch_processor._generation_step = _one_at_a_time(manager.batch_processor._generation_step)
@@ -179,6 +180,22 @@ class ContinuousTokens:
         # The manager's thread is a daemon only if the thread that starts it is one.
         _in_thread(manager.start)
         threading.Thread(target=self._watch, name="pilotfish-watch", daemon=True).start()
+
+    def _settled(self, create: Callable[[], Any]) -> Callable[[], Any]:
+        """Wait for what the manager writes when it makes or resets its buffers, which its thread does as it starts.
+
+        It writes them on the default stream, and the streams of its steps do not wait for that one. Where the GPU lags
+        behind (several processes on it), the zeros came after the inputs of the first step and wiped them out.
+        """
+
+        def create_and_wait() -> Any:
+            with _STEPS:
+                processor = create()
+                if self._model.device.type == "cuda":
+                    torch.cuda.synchronize(self._model.device)
+            return processor
+
+        return create_and_wait
 
     def _warm_up(self) -> None:
         """Capture the graphs, one after the other.
