@@ -1,10 +1,12 @@
-"""One training with one process and with several: seconds a step as a ratio, and how far rewards and losses are apart.
+"""One training with one process, with several, with other settings: seconds a step, and how far reward and loss differ.
 
     python bench/processes.py RECIPE runs/scaling --counts 1 2            # a GPU each, where there are GPUs
     python bench/processes.py RECIPE runs/scaling --counts 1 2 --set train.steps=10
+    python bench/processes.py RECIPE runs/scaling --counts 1 --or team.actor.engine=vllm "team.actor.vllm={gpus: [1]}"
 
-Each is a run of its own in FOLDER/COUNT, which is made. The first steps warm up and are left out of the seconds; the
-differences are between the same steps of the first count and of each other.
+Each is a run of its own in FOLDER/COUNT, or FOLDER/or-NUMBER, which is made. The first steps warm up and are left out
+of the seconds, which come with their ratio to the first one's; differences are between the same steps of it and each
+other one.
 """
 
 from __future__ import annotations
@@ -38,16 +40,19 @@ def main() -> None:
     parser.add_argument("recipe")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--counts", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--set", action="append", default=[], help="see `pilotfish train`")
+    parser.add_argument("--set", action="append", default=[], help="for all of them, see `pilotfish train`")
+    parser.add_argument("--or", action="append", nargs="+", default=[], dest="others", help="one more, in one process")
     args = parser.parse_args()
-    settings = [word for setting in args.set for word in ("--set", setting)]
+    arms = [(str(count), count, []) for count in args.counts]
+    arms += [(f"or-{number}", 1, other) for number, other in enumerate(args.others, 1)]
     first: list[dict[str, float]] = []
-    for count in args.counts:
-        steps = trained(args.recipe, args.folder / str(count), count, settings)
+    for name, count, more in arms:
+        settings = [word for setting in (*args.set, *more) for word in ("--set", setting)]
+        steps = trained(args.recipe, args.folder / name, count, settings)
         first = first or steps
         base, taken = (median(row["seconds/step"] for row in rows[WARM_UP:]) for rows in (first, steps))
-        print(f"processes {count}  seconds a step {taken:.2f}  ratio {base / taken:.2f}", end="  ")
-        print(f"apart: reward {apart(first, steps, 'reward'):.2g}, loss {apart(first, steps, 'loss'):.2g}")
+        print(f"processes {count}", *more, f" seconds a step {taken:.2f}  ratio {base / taken:.2f}", end="  ")
+        print(f"apart: reward {apart(first, steps, 'reward'):.2g}, loss {apart(first, steps, 'loss'):.2g}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 # Before they call main they say:
 #     order                 the blocks
 #     tables[BLOCK]         recipes that are measured, with @SEED where the seed is not the recipe's own; + waits for those before it
-#     needs[TABLE]          the trainings of a table, which have the table's seed; needs[TABLE@] where they are others with a seed
+#     needs[TABLE]          the trainings of a table, which have the table's seed; the one that takes longest first
 #     members, of[BLOCK]    trained before all else: of every block, of this one
 #     options TABLE [SEED]  the settings of an evaluation, one a line
 pilotfish=${PILOTFISH:-pilotfish}
@@ -98,9 +98,8 @@ await() { # [FOLDER/]RECIPE[@SEED]…: until they are trained; 1 if one of them 
 }
 
 trained_for() { # TABLE[@SEED]
-    local table=${1%@*} of_seed need
-    of_seed=${1#"$table"}
-    for need in ${needs[${table}${of_seed:+@}]-${needs[$table]}}; do echo "$need$of_seed"; done
+    local table=${1%@*} need
+    for need in ${needs[$table]}; do echo "$need${1#"$table"}"; done
 }
 
 measure() { # TABLE[@SEED]
@@ -132,7 +131,7 @@ main() { # [BLOCK…]
     begin "${members[@]}" $(for block in "${blocks[@]}"; do echo "${of[$block]-}"; done)
     for block in "${blocks[@]}"; do
         await "${members[@]}" ${of[$block]-} >/dev/null
-        begin $(for table in ${tables[$block]}; do [[ $table == + ]] || trained_for "$table"; done)
+        begin $(for table in ${tables[$block]}; do [[ $table == + ]] || trained_for "$table" | nl; done | sort -sn | cut -f2)
         tell "$block" &
     done
     wait

@@ -12,8 +12,7 @@ order=(table share)
 declare -A tables=([table]="mlpo" [seeds]="${seeds[*]/#/mlpo@} + mlpo@$last") # the second one of the last seed is over all seeds
 for block in share votes rounds decimals scoreboard agents sets order filter leaders; do tables[$block]=mlpo-$block; done
 declare -A needs=(
-    [mlpo]="mlpo mlpo-zero-shot mlpo-no-sft mlpo-longer"
-    [mlpo@]="mlpo mlpo-zero-shot mlpo-no-sft"
+    [mlpo]="mlpo mlpo-longer mlpo-no-sft mlpo-zero-shot"
     [mlpo-share]="mlpo-no-sft mlpo-share-reasoning mlpo-share-answer"
     [mlpo-votes]="mlpo mlpo-zero-shot"
     [mlpo-rounds]="mlpo"
@@ -30,7 +29,8 @@ declare -A of=([leaders]="h200/mlpo-leader-100")
 
 options() { # TABLE [SEED]
     [[ ${2-} ]] || return
-    printf '%s\n' --set "seed=$2" --set "evaluate.weights={zero-shot: runs/h200-mlpo-zero-shot-$2, no-sft: runs/h200-mlpo-no-sft-$2}"
+    printf '%s\n' --set "seed=$2" --set "evaluate.weights={zero-shot: runs/h200-mlpo-zero-shot-$2, \
+no-sft: runs/h200-mlpo-no-sft-$2, longer: runs/h200-mlpo-longer-$2}"
     [[ $2 == "$last" && -e runs/h200-mlpo-$last/measured ]] && printf '%s\n' --set "evaluate.seeds=$(other_seeds)"
 }
 
