@@ -90,11 +90,13 @@ def collect(
     return collect(recipe, folder, rounds=rounds, leader=leader, answers=answers, told=told)
 
 
-def evaluate(recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None) -> list[Result]:
+def evaluate(
+    recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None, recorded: bool = False
+) -> list[Result]:
     """Compare a run's team with what the recipe names: `pilotfish.evaluate.bench.evaluate`, imported on first use."""
     from pilotfish.evaluate.bench import evaluate
 
-    return evaluate(recipe, run, progress=progress)
+    return evaluate(recipe, run, progress=progress, recorded=recorded)
 
 
 def serve(recipe: Recipe, run: Run, *, told: Callable[[str], None] = lambda line: None) -> None:

@@ -15,6 +15,7 @@ from pilotfish.cli.options import RunFolder, Setting, Traceback, open_recipe
 
 if TYPE_CHECKING:
     from pilotfish.evaluate.bench import Result
+    from pilotfish.recipe import Recipe
     from pilotfish.run import Run
 
 
@@ -22,12 +23,16 @@ def evaluate(
     run_or_recipe: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or a recipe.")],
     run: RunFolder = None,
     set: Setting = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Ask nobody: measure what the run's record has whole.")
+    ] = False,
     traceback: Traceback = False,
 ) -> None:
     """Measure a run against its baselines.
 
     Plays the team trained and untrained, the baselines and the controls on each benchmark; what is recorded is not
-    asked again. Tables are printed and written into the run's folder.
+    asked again. Tables are printed and written into the run's folder. With --recorded no model is needed: methods that
+    were played on every task are measured, others left out by name.
     """
     with one_line(traceback, interrupted=lambda: "stopped; the same command goes on: what was answered is recorded"):
         recipe, folder = open_recipe(run_or_recipe, run, set)
@@ -38,16 +43,15 @@ def evaluate(
         from pilotfish.evaluate.bench import evaluate as play_all
         from pilotfish.evaluate.page import page_rich
         from pilotfish.evaluate.record import names
-        from pilotfish.run import Run
 
         measured, meter = recipe.evaluate, Meter()
         with (
-            Run(folder, recipe) as opened,
+            _run(folder, recipe, recorded) as opened,
             Evaluation(err(), [b.title for b in measured.benchmarks], meter, measured.samples) as progress,
         ):
-            if recipe.trainee and not opened.best.exists() and not measured.weights:
+            if recipe.trainee and not opened.best.exists() and not measured.weights and not recorded:
                 progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
-            results = play_all(recipe, opened, progress=progress.told, meter=meter)
+            results = play_all(recipe, opened, progress=progress.told, meter=meter, recorded=recorded)
         for result in results:
             out().print(page_rich(result))
         from pilotfish.report.main import report
@@ -55,6 +59,15 @@ def evaluate(
         pages = [str(page.relative_to(folder)) for page in report(folder) if page.parent == folder]
         written = [*names(results), *_plots(opened, results), *pages]
         out().print(f"in {folder}: {', '.join(written)}", soft_wrap=True)
+
+
+def _run(folder: Path, recipe: Recipe, recorded: bool) -> Run:
+    """The run's folder, made if missing; not where only what it has recorded is of use."""
+    from pilotfish.run import Run
+
+    if recorded:
+        Run(folder)
+    return Run(folder, recipe)
 
 
 def _plots(run: Run, results: Sequence[Result]) -> list[str]:

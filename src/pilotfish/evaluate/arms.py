@@ -32,6 +32,8 @@ ANSWERING = ("member", "leader", "aggregator", "judge", "agents", "actor")
 """Options that name who answers; of several that are set, the first: a `judge` decides where `agents` debate."""
 SEATS = {*ANSWERING, "members", "collaborator"}
 """Options that name members."""
+CONTROLS = {"constant": "best constant words", "empty": "empty words", "shuffled": "another task's words"}
+"""What the controls are called that put words into the trainee's mouth, by their name in a recipe."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Arm:
     """The name in `evaluate.models` of the team's models; empty for the recipe's own team."""
     deployments: Mapping[str, str] = field(default_factory=dict)
     """Of members whose model is not the recipe's own: see `Scopes`."""
+    own: bool = False
+    """Whether the topology is the recipe's own, and not one to compare it with."""
 
     def team_for(self, task: Task) -> Team:
         if self.words is None:
@@ -167,9 +171,11 @@ def reward_of(episode: Episode) -> float:
 
 def leading(arms: Sequence[Arm]) -> Arm | None:
     """The arm that is compared with all others and whose words the controls replace: the last trained one, or the last
-    with the trainee as it was before."""
-    of_role = (arm for role in ("trained", "untrained") for arm in reversed(arms) if arm.role == role)
-    return next(of_role, None)
+    with the trainee as it was before; of these one in the recipe's own topology, where there is one."""
+    for role in ("trained", "untrained"):
+        if found := [arm for arm in arms if arm.role == role]:
+            return next((arm for arm in reversed(found) if arm.own), found[-1])
+    return None
 
 
 def trainee_of(team: Team) -> str:

@@ -1,6 +1,7 @@
 """The comparison: every arm on the same held-out tasks, with paired intervals and what each one cost.
 
-results = evaluate(recipe, run)          # plays what is not recorded, writes the files of `record` into the run
+results = evaluate(recipe, run)                  # plays what is not recorded, writes the files of `record` into the run
+results = evaluate(recipe, run, recorded=True)   # asks nobody: the methods whose episodes are all recorded
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ import asyncio
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from pilotfish.cache import cache_folder
 from pilotfish.curriculum import curriculum
+from pilotfish.engine.base import Engine
 from pilotfish.engine.meter import MaxCostReached, Meter
 from pilotfish.episode import Episode, Journal, Judge
-from pilotfish.episode.hearing import recorded
+from pilotfish.episode.hearing import recorded as heard_before
 from pilotfish.evaluate.accounts import SEARCH, Asked, asked
-from pilotfish.evaluate.arms import Arm, Field, Played, another_tasks_words, control, leading
+from pilotfish.evaluate.arms import CONTROLS, Arm, Field, Played, another_tasks_words, control, leading
 from pilotfish.evaluate.attribution import Attribution, attribute
 from pilotfish.evaluate.budget import Point, curve
 from pilotfish.evaluate.comparison import rows
 from pilotfish.evaluate.lineup import arms_of, constant
+from pilotfish.evaluate.recall import judges, recall
 from pilotfish.evaluate.record import write
 from pilotfish.evaluate.rounds import Cell, by_round, leader_of
 from pilotfish.evaluate.samples import AtK, at_ks
@@ -72,6 +76,7 @@ def evaluate(
     *,
     progress: Progress = lambda stage, done, of: None,
     meter: Meter | None = None,
+    recorded: bool = False,
 ) -> list[Result]:
     """Play and measure every arm of a recipe, with each team of `evaluate.models`.
 
@@ -80,9 +85,11 @@ def evaluate(
         run: where the record is; its best weights are the trained arm, where there are any.
         progress: told of each finished episode.
         meter: counts what is spent, for whoever shows it.
+        recorded: measure from the record alone, without models: see `recall`.
 
     Raises:
         RecipeError: no benchmark to evaluate on, or `evaluate.seeds` names a run without the same figures.
+        RunError: nothing is to be played, and no arm is recorded whole.
         MaxCostReached: the run has spent what it may; says what is left.
     """
     if not recipe.evaluate.benchmarks:
@@ -90,7 +97,10 @@ def evaluate(
     _warn_of_greed(recipe)
     others = OtherSeeds(recipe)
     with VerifierPool() as pool:
-        results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter))
+        if recorded:
+            results = asyncio.run(_remeasure(recipe, run, pool.judge, others))
+        else:
+            results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter))
     write(results, run.folder)
     return results
 
@@ -101,23 +111,51 @@ async def _evaluate(
     journal, kept = run.journal(), Journal(cache_folder() / "answers", shared=True)
     seats = Seats(recipe, journal, meter)
     try:
-        fields = [
-            Field(source.title, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
-            for source in recipe.evaluate.benchmarks
-        ]
-        _warn_of_overlap(recipe, run, fields)
+        fields = _fields(recipe, run, journal, judge, kept)
         played = await _played(recipe, run, seats, fields, progress)
-        # What is measured beside the episodes asks nobody.
         judging = {name: seats.engine(name) for name in recipe.judges}
-        fields = [replace(on, judge=recorded(judge, recipe.members(), judging, journal)) for on in fields]
-        counted: set[str] = set()
-        search = asked(played[SEARCH], counted)
-        first, *further = [await measure(on, played[on.benchmark], others, counted) for on in fields]
-        return [replace(first, search=search), *further]
+        return await _measured(recipe, fields, played, judging, others)
     finally:
         await seats.close()
         journal.close()
         kept.close()
+
+
+async def _remeasure(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds) -> list[Result]:
+    """The results of what is recorded whole; nobody is asked, and nothing is written into the record."""
+    with closing(run.journal(writable=False)) as journal:
+        fields = _fields(recipe, run, journal, judge)
+        played = await recall(recipe, run, fields)
+        return await _measured(recipe, fields, played, judges(recipe, played), others)
+
+
+def _fields(recipe: Recipe, run: Run, journal: Journal, judge: Judge, kept: Journal | None = None) -> list[Field]:
+    fields = [
+        Field(source.title, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
+        for source in recipe.evaluate.benchmarks
+    ]
+    _warn_of_overlap(recipe, run, fields)
+    return fields
+
+
+async def _measured(
+    recipe: Recipe,
+    fields: Sequence[Field],
+    played: Mapping[str, Sequence[Played]],
+    judging: Mapping[str, Engine],
+    others: OtherSeeds,
+) -> list[Result]:
+    """What was played on each benchmark, measured; a benchmark on which nothing was has no result."""
+    counted: set[str] = set()
+    search = asked(played[SEARCH], counted)
+    measured = []
+    for on in fields:
+        if arms := played[on.benchmark]:
+            # What is measured beside the episodes asks nobody.
+            silent = replace(on, judge=heard_before(on.judge, recipe.members(), judging, on.journal))
+            measured.append(await measure(silent, arms, others, counted))
+    first, *further = measured
+    return [replace(first, search=search), *further]
 
 
 async def _played(
@@ -175,14 +213,14 @@ async def play_arms(on: Field, arms: Sequence[Arm], config: EvaluateConfig, prog
     lead, samples = leading(arms), config.samples
     queue = list(arms)
     if lead and "empty" in config.controls:
-        queue.append(control(arm_name(lead.model, "empty words"), lead, lambda task: ""))
+        queue.append(control(arm_name(lead.model, CONTROLS["empty"]), lead, lambda task: ""))
     while queue:
         arm = queue.pop(0)
         counted = replace(on, on_episode=_counter(progress, arm.name, samples * len(on.tasks)))
         played.append(Played(arm, await counted.sample(arm, samples)))
         if arm is lead and "shuffled" in config.controls:
             words = another_tasks_words(played[-1].first, on.tasks)
-            queue.append(control(arm_name(lead.model, "another task's words"), lead, words))
+            queue.append(control(arm_name(lead.model, CONTROLS["shuffled"]), lead, words))
     return played
 
 

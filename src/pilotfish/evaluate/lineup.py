@@ -2,25 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from pilotfish.curriculum import curriculum
+from pilotfish.engine.base import Engine
 from pilotfish.episode import Team
 from pilotfish.episode.calls import digest
-from pilotfish.evaluate.arms import Arm, Field, Played, Role, baselines, best_constant, control, titles, variants
+from pilotfish.evaluate.arms import (
+    CONTROLS,
+    Arm,
+    Field,
+    Played,
+    Role,
+    baselines,
+    best_constant,
+    control,
+    titles,
+    variants,
+)
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
-from pilotfish.seats import Seats
 from pilotfish.spending import arm_name
 from pilotfish.topology import solo
+from pilotfish.train.profile import CollectStage
 
 OTHERS = 10**9
 """From where versions of other runs' weights count: no stage comes so far."""
+CONSTANTS = "constants"
+"""What stands in place of a benchmark in the names of episodes that choose constant words."""
 
 
-def arms_of(model: str, recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
+class Seating(Protocol):
+    """Who sits behind each member: `Seats`, or one that loads nothing."""
+
+    def engine(self, name: str) -> Engine:
+        """A member's engine; the trainee's has its weights before training."""
+
+    def trained(self, best: Path, version: int) -> Engine:
+        """The trainee's engine with trained weights."""
+
+
+Weights = Callable[[Recipe, Run], Iterable[tuple[str, Path, int]]]
+"""Trained weights that are measured: their name, folder and version."""
+
+
+def on_disk(recipe: Recipe, run: Run) -> Iterator[tuple[str, Path, int]]:
+    """Trained weights that are there: those of `evaluate.weights`, and the run's own.
+
+    Raises:
+        RecipeError: a folder without trained weights, or a name that the run's own weights may have.
+    """
+    yield from _others(recipe)
+    yield from _trained(run)
+
+
+def by_name(recipe: Recipe, run: Run) -> Iterator[tuple[str, Path, int]]:
+    """All trained weights that may have been measured, wherever they are now.
+
+    Raises:
+        RecipeError: a name in `evaluate.weights` that the run's own weights may have.
+    """
+    _check_names(recipe)
+    stages = [name for name, stage in run.recipe.stages.items() if stage and not isinstance(stage, CollectStage)]
+    own = stages if run.recipe.stages else ["trained"]
+    for name in (*recipe.evaluate.weights, *own):
+        yield name, recipe.evaluate.weights.get(name, run.folder), 0
+
+
+def arms_of(model: str, recipe: Recipe, run: Run, seats: Seating, weights: Weights = on_disk) -> list[Arm]:
     """The arms of one of the recipe's teams, under its name.
 
     Args:
@@ -28,6 +80,7 @@ def arms_of(model: str, recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
         recipe: with its own team.
         run: as for `standard_arms`.
         seats: moved to the team.
+        weights: as for `standard_arms`.
     """
     team = recipe.teams()[model]
     other = {name: member for name, member in team.team.items() if member.deployment != recipe.team[name].deployment}
@@ -38,51 +91,47 @@ def arms_of(model: str, recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
             model=model,
             deployments={name: f"{other[name].deployment} {arm.team.engines[name].identity}" for name in other},
         )
-        for arm in standard_arms(team, run, seats)
+        for arm in standard_arms(team, run, seats, weights)
     ]
 
 
-def standard_arms(recipe: Recipe, run: Run, seats: Seats) -> list[Arm]:
+def standard_arms(recipe: Recipe, run: Run, seats: Seating, weights: Weights = on_disk) -> list[Arm]:
     """Baselines, then the topologies in which the trainee answers and the recipe's own: before training, and after it
-    where the run has trained weights. The recipe's own comes last."""
+    with each of the weights. The recipe's own comes last."""
     frozen = Team(recipe.members(), {name: seats.engine(name) for name in recipe.team})
     own, against, others = recipe.topology.load(), baselines(recipe), variants(recipe)
     title = titles(own, [*against, *others])
     arms = [Arm(title(topology), topology, frozen) for topology in against]
     if recipe.trainee is None:
-        return [*arms, Arm(title(own), own, frozen)]
+        return [*arms, Arm(title(own), own, frozen, own=True)]
     if "trainee" in recipe.evaluate.controls:
         prompts = next((t.options["prompts"] for t in against if t.name == "solo" and "prompts" in t.options), None)
         unaided = solo.bind(member=recipe.trainee, **({"prompts": prompts} if prompts else {}))
         arms.append(Arm(f"{recipe.trainee} alone", unaided, frozen, "control"))
-    for name, role, team in _weights(recipe, run, seats, frozen):
-        arms += [Arm(f"{title(topology)}, {name}", topology, team, role) for topology in (*others, own)]
+    for name, role, team in _teams(recipe, run, seats, frozen, weights):
+        arms += [Arm(f"{title(topology)}, {name}", topology, team, role) for topology in others]
+        arms.append(Arm(f"{title(own)}, {name}", own, team, role, own=True))
     return arms
 
 
-def _weights(recipe: Recipe, run: Run, seats: Seats, frozen: Team) -> Iterator[tuple[str, Role, Team]]:
+def _teams(
+    recipe: Recipe, run: Run, seats: Seating, frozen: Team, weights: Weights
+) -> Iterator[tuple[str, Role, Team]]:
     """The team with each of the trainee's weights that are measured, under their name. What was trained on another
     model is not seated on this one."""
     assert recipe.trainee is not None
     if recipe.evaluate.untrained:
         yield "untrained", "untrained", frozen
     same = recipe.team[recipe.trainee].deployment == run.recipe.team[recipe.trainee].deployment
-    for name, best, version in (*_others(recipe), *_trained(run)) if same else ():
+    for name, best, version in weights(recipe, run) if same else ():
         engines = {**frozen.engines, recipe.trainee: seats.trained(best, version)}
         yield name, "trained", Team(frozen.members, engines)
 
 
 def _others(recipe: Recipe) -> Iterator[tuple[str, Path, int]]:
-    """The weights of `evaluate.weights`: their name, folder and version.
-
-    Raises:
-        RecipeError: a folder without trained weights, or a name that the run's own weights may have.
-    """
+    """The weights of `evaluate.weights`: their name, folder and version."""
+    _check_names(recipe)
     for name, folder in recipe.evaluate.weights.items():
-        if name in ("untrained", "trained", *recipe.stages):
-            raise RecipeError(
-                f"evaluate.weights: {name!r} is what the run's own weights are called; choose another name"
-            )
         best = Run(folder).best if (folder / "recipe.yaml").exists() else folder
         if not any(best.glob("*.safetensors")):
             raise RecipeError(
@@ -90,6 +139,14 @@ def _others(recipe: Recipe) -> Iterator[tuple[str, Path, int]]:
             )
         written = sorted((file.name, file.stat().st_mtime_ns) for file in best.glob("*.safetensors"))
         yield name, best, OTHERS + int(digest(str(best.resolve()), written)[:7], 16)
+
+
+def _check_names(recipe: Recipe) -> None:
+    for name in recipe.evaluate.weights:
+        if name in ("untrained", "trained", *recipe.stages):
+            raise RecipeError(
+                f"evaluate.weights: {name!r} is what the run's own weights are called; choose another name"
+            )
 
 
 def _trained(run: Run) -> Iterator[tuple[str, Path, int]]:
@@ -112,6 +169,6 @@ async def constant(recipe: Recipe, run: Run, arms: Sequence[Arm], on: Field) -> 
     tasks = curriculum(recipe, run.state("curriculum")).holdout
     if not tasks:
         raise RecipeError("evaluate.controls has constant, which is chosen on the holdout; set tasks.holdout above 0")
-    holdout = replace(on, benchmark="constants", tasks=tasks)
+    holdout = replace(on, benchmark=CONSTANTS, tasks=tasks)
     words, played = await best_constant(arms[-1], holdout, recipe.evaluate.constants)
-    return [control(arm_name(arms[-1].model, "best constant words"), arms[-1], lambda task: words)], played
+    return [control(arm_name(arms[-1].model, CONTROLS["constant"]), arms[-1], lambda task: words)], played

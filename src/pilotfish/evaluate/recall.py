@@ -1,0 +1,203 @@
+"""What an evaluation has played so far, from the record alone: nobody is asked, and no weights need to be there.
+
+    played = await recall(recipe, run, fields)     # by benchmark, the arms whose episodes are all recorded
+
+An episode is found by its benchmark, task, sample, topology and the name of its arm, and played again from its own
+turns: one of other questions, prompts or sampling than the recipe's counts as not recorded. Whose weights spoke is
+taken from the arm's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pilotfish.engine.base import Completion, Engine, Refused
+from pilotfish.episode import Episode, ReplayMismatch, Room, Scopes, Turn, episode_id
+from pilotfish.episode.calls import DETERMINISTIC, Call, deterministic, difference, name
+from pilotfish.episode.room import EpisodeOver, enter
+from pilotfish.episode.turn import Position
+from pilotfish.evaluate.accounts import SEARCH
+from pilotfish.evaluate.arms import CONTROLS, Arm, Field, Played, control, leading
+from pilotfish.evaluate.lineup import CONSTANTS, arms_of, by_name
+from pilotfish.recipe import Recipe
+from pilotfish.run import Run, RunError
+from pilotfish.spending import arm_name
+from pilotfish.task import Task
+from pilotfish.team import Messages, Sampling
+
+
+async def recall(recipe: Recipe, run: Run, fields: Sequence[Field]) -> dict[str, list[Played]]:
+    """Every arm that is recorded whole, by benchmark, and what is recorded of the search for constant words. Of each
+    other arm a warning says how much is there; the run's own weights that never spoke may never have been.
+
+    Raises:
+        RunError: no arm is recorded whole on any benchmark.
+    """
+    played: dict[str, list[Played]] = {name: [] for name in (SEARCH, *(on.benchmark for on in fields))}
+    lacking: list[str] = []
+    for model in recipe.teams():
+        arms = _arms(model, recipe, run)
+        for on in fields:
+            for arm in arms:
+                found = await _find(on, arm, recipe.evaluate.samples)
+                if whole := found.whole:
+                    played[on.benchmark].append(whole)
+                elif found.recorded or not _may_not_be(arm, recipe):
+                    lacking.append(f"{on.benchmark}: {arm.name}: {found}")
+        played[SEARCH] += _search(arms[-1], recipe, fields[0])
+    if not any(played[on.benchmark] for on in fields):
+        told = "; ".join(lacking) or "nothing of this evaluation is"
+        raise RunError(f"{run.folder}: no method is recorded whole: {told}; play them without --recorded")
+    for line in lacking:
+        warnings.warn(f"{line}; left out", stacklevel=2)
+    return played
+
+
+def judges(recipe: Recipe, played: Mapping[str, Sequence[Played]]) -> dict[str, Engine]:
+    """Stand-ins for the members that judge, under the names that their deployments have in the record."""
+    episodes = (episode for arms in played.values() for one in arms for episode in one.episodes)
+    heard = {turn.member: _identity(turn) for episode in episodes for turn in episode.verdict.turns}
+    return {member: _Absent(heard.get(member)) for member in recipe.judges}
+
+
+class _Absent:
+    """Sits where an engine was: whatever it could say is recorded, or not known."""
+
+    version = 0
+
+    def __init__(self, identity: str | None = None) -> None:
+        self.identity = identity
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        raise Refused("nobody is asked where only the record is measured")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Seats:
+    """Nobody sits anywhere."""
+
+    def engine(self, name: str) -> Engine:
+        return _Absent()
+
+    def trained(self, best: Path, version: int) -> Engine:
+        return _Absent()
+
+
+def _arms(model: str, recipe: Recipe, run: Run) -> list[Arm]:
+    """The arms that one team may have played, its controls last."""
+    arms = arms_of(model, recipe, run, _Seats(), by_name)
+    lead = leading(arms)
+    for kind, title in CONTROLS.items():
+        if lead and kind in recipe.evaluate.controls and (kind != "constant" or lead.role == "trained"):
+            arms.append(control(arm_name(model, title), lead, lambda task: ""))
+    return arms
+
+
+def _may_not_be(arm: Arm, recipe: Recipe) -> bool:
+    """Whether an arm has weights that the run may never have trained."""
+    return arm.role == "trained" and not arm.name.endswith(tuple(f", {name}" for name in recipe.evaluate.weights))
+
+
+def _search(arm: Arm, recipe: Recipe, on: Field) -> Iterator[Played]:
+    """What is recorded of the search for constant words, of the team that an arm is of."""
+    if "constant" in recipe.evaluate.controls:
+        prefixes = [f"|{arm_name(model, '')}" for model in recipe.evaluate.models]
+        own = f"|{arm_name(arm.model, '')}" if arm.model else None
+        tried = on.journal.episodes(f"eval/{CONSTANTS}/%")
+        yield Played(arm, [[e for e in tried if next((p for p in prefixes if p in e.id), None) == own]])
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is recorded of an arm on a benchmark."""
+
+    arm: Arm
+    samples: list[list[Episode | None]]
+    """For each sample, one a task; None where none is recorded that is the recipe's."""
+    recorded: int
+    """Finished episodes, those that are not the recipe's included."""
+
+    @property
+    def whole(self) -> Played | None:
+        """The arm as it was played; None where an episode lacks."""
+        samples = [[episode for episode in sample if episode] for sample in self.samples]
+        return Played(self.arm, samples) if self._good == self._all else None
+
+    @property
+    def _all(self) -> int:
+        return sum(map(len, self.samples))
+
+    @property
+    def _good(self) -> int:
+        return sum(episode is not None for sample in self.samples for episode in sample)
+
+    def __str__(self) -> str:
+        differ = self.recorded - self._good
+        told = f", and {differ} of other questions, prompts or sampling" if differ else ""
+        return f"{self._good} of {self._all} episodes are recorded{told}"
+
+
+async def _find(on: Field, arm: Arm, samples: int) -> _Found:
+    recorded = 0
+
+    async def one(task: Task, number: int) -> Episode | None:
+        nonlocal recorded
+        scopes = on.scopes(arm, task, number)
+        episode = on.journal.episode(episode_id(arm.topology, scopes, arm=arm.name))
+        recorded += episode is not None
+        return await _again(episode, task, arm, scopes) if episode else None
+
+    found = [await asyncio.gather(*(one(task, number) for task in on.tasks)) for number in range(samples)]
+    return _Found(arm, found, recorded)
+
+
+async def _again(episode: Episode, task: Task, arm: Arm, scopes: Scopes) -> Episode | None:
+    """An episode played again from its own turns, each under the key that the call has by this recipe; None where
+    another call is made. One that has failed broke off where the failure was met, and is taken as it is."""
+    if episode.answer is None:
+        return episode
+    calls = _Told(episode, scopes)
+    room = Room(arm.team_for(task).members, calls, {}, context=task.context)
+    with suppress(EpisodeOver, ReplayMismatch):
+        await enter(_awaited(arm.topology(task, room)))
+    if calls.differs or calls.keys.keys() != {placed.position for placed in episode.turns}:
+        return None
+    turns = (replace(one, turn=replace(one.turn, key=calls.keys[one.position])) for one in episode.turns)
+    return replace(episode, turns=tuple(turns))
+
+
+class _Told:
+    """Answers from the turns of one episode, by their place in it. What a call says is compared and not its key, which
+    names a deployment of `evaluate.models` by a hash of weights that need not be there.
+    """
+
+    def __init__(self, episode: Episode, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self.differs = False
+        self.keys: dict[Position, str] = {}
+        self._turns = {placed.position: placed.turn for placed in episode.turns}
+
+    async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
+        turn = self._turns.get(call.position)
+        asked = (call.member.name, call.messages, call.member.sampling)
+        if turn is None or (turn.member, turn.messages, turn.sampling) != asked:
+            self.differs = True
+            raise ReplayMismatch(call.position, difference(call.position, turn, call))
+        self.keys[call.position], _ = name(call, self.scopes, turn.version, _identity(turn), counts)
+        return turn
+
+
+def _identity(turn: Turn) -> str | None:
+    """The name of a turn's deployment, where its scope has it."""
+    return turn.scope.removeprefix(DETERMINISTIC) if deterministic(turn.scope) else None
+
+
+async def _awaited(result: Awaitable[Turn | str]) -> Turn | str:
+    return await result
