@@ -65,12 +65,31 @@ def _rendered(tokenizer: PreTrainedTokenizerBase, template: str, chat: tuple[tup
 
 
 def _ids(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
-    control = sorted(_special(tokenizer).values(), key=len, reverse=True)
-    words = "\n".join(message["content"] for message in messages)
-    if not any(token in words for token in control):
-        return _encode(tokenizer, _text(tokenizer, messages))
-    quoted = re.compile("|".join(map(re.escape, control)))
+    text = unquoted(tokenizer, messages)
+    return _quoted(tokenizer, messages) if text is None else encode(tokenizer, text)
+
+
+def unquoted(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str | None:
+    """The text of a chat, to be encoded as it stands (`encode`); None for one that quotes a control token.
+
+    Raises:
+        Refused: the template does not take these messages.
+    """
+    control = _control(tokenizer)
+    quotes = any(control.search(message["content"]) for message in messages)
+    return None if quotes else _text(tokenizer, messages)
+
+
+@lru_cache(maxsize=8)
+def _control(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
+    """Finds control tokens; of several that begin at one place, the longest."""
+    words = sorted(_special(tokenizer).values(), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, words)) or "(?!)")
+
+
+def _quoted(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
     # A character for private use that the messages do not hold marks where a quoted token stands.
+    words = "\n".join(message["content"] for message in messages)
     mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in words)
     found: list[str] = []
 
@@ -78,11 +97,13 @@ def _ids(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
         found.append(match[0])
         return f"{mark}{len(found) - 1}{mark}"
 
-    marked: Messages = [{"role": m["role"], "content": quoted.sub(hide, m["content"])} for m in messages]
+    control = _control(tokenizer)
+    marked: Messages = [{"role": m["role"], "content": control.sub(hide, m["content"])} for m in messages]
     return _encode_quoted(tokenizer, _text(tokenizer, marked).split(mark), found)
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of what `unquoted` gives."""
     # A template writes the beginning-of-text token itself; plain text gets it from the tokenizer.
     ids: list[int] = tokenizer(text, add_special_tokens=not tokenizer.chat_template)["input_ids"]
     return ids

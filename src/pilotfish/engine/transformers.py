@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pilotfish.engine.base import Completion, OnText
 from pilotfish.engine.batches import BatchTokens
 from pilotfish.engine.chat import PLAIN_STOP, render, stop_ids
+from pilotfish.engine.chats import Chats
 from pilotfish.engine.continuous import CannotServe, ContinuousTokens
 from pilotfish.engine.loading import load
 from pilotfish.engine.spoken import Spoken
@@ -54,6 +55,8 @@ class TransformersEngine:
         self._identity: str | None = None
         self._ends = stop_ids(model, tokenizer)
         self._tokens = tokens or choose_tokens(model, max_context=max_context, nucleus=nucleus, memory=memory)
+        # A dynamic batch begins when no call has come for a moment: prompts that come one by one would make it small.
+        self._chats = None if isinstance(self._tokens, BatchTokens) else Chats(tokenizer)
 
     @classmethod
     def load(
@@ -98,7 +101,7 @@ class TransformersEngine:
 
     async def _complete(self, messages: Messages, sampling: Sampling, seed: int, spoken: Spoken | None) -> Completion:
         began = time.perf_counter()
-        prompt = render(self._tokenizer, messages)
+        prompt = await self._chats.ids(messages) if self._chats else render(self._tokenizer, messages)
         stops = self._stops(sampling)
         stop = _Stopper(self._tokenizer, stops) if stops else None
         answer = await self._tokens.complete(
