@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every figure of speed that needs a GPU. Run it from the project's root; what is printed also goes to runs/bench.
-#     bench/gpu.sh                           # one GPU: engine, step, mlpo, rollout; about 15 minutes on an H200
-#     bench/gpu.sh processes vllm            # two GPUs of one host, vLLM for the second; about 6 minutes
+#     bench/gpu.sh                           # one GPU: engine, step, mlpo, rollout
+#     bench/gpu.sh processes vllm            # two GPUs of one host, vLLM for the second
 set -uo pipefail
 python=${PYTHON:-python}
 recipe=recipes/h200/scaling.yaml
@@ -25,6 +25,10 @@ vllm() { # where the trainee speaks: in process, from a server on its own GPU, f
         --or team.collaborator.engine=vllm "team.collaborator.vllm={gpus: [1], memory: 0.8}"
 }
 
-for block in "${@:-engine step mlpo rollout}"; do
-    for part in $block; do $part || exit; done
+[[ $# -gt 0 ]] || set -- engine step mlpo rollout
+for part; do
+    case $part in
+    engine | step | mlpo | rollout | processes | vllm) $part ;;
+    *) echo "no part $part; there are: engine step mlpo rollout processes vllm" >&2; exit 2 ;;
+    esac
 done

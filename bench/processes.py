@@ -24,6 +24,8 @@ WARM_UP = 2
 
 def trained(recipe: str, folder: Path, count: int, settings: list[str]) -> list[dict[str, float]]:
     """What each step of a training in so many processes logged."""
+    if folder.exists():
+        sys.exit(f"{folder} is there already, with figures of its own; name another folder")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count), "-m", "--"]
     command = ["pilotfish", "train", recipe, "--run", str(folder), *settings]
     subprocess.run([sys.executable, *(launcher if count > 1 else ["-m"]), *command], check=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -156,3 +158,21 @@ def test_actors_of_any_strength_are_measured_alike() -> None:
         assert recipe.team["actor"].model == f"runs/{actor.name}/best"
         assert actor.train.method == "sft"
         assert actor.train.steps == steps
+
+
+def test_a_table_over_seeds_is_made_anew_once_what_failed_is_there(project: Path) -> None:
+    called(project, "hint", fails="train recipes/h200/agentpo-hint.yaml --run runs/h200-agentpo-hint-2", code=1)
+    *_, recipe = opened([call for call in called(project, "hint") if call.startswith("eval")][-1])
+    assert list(map(str, recipe.evaluate.seeds)) == ["runs/h200-agentpo-hint-1", "runs/h200-agentpo-hint-2"]
+
+
+def test_two_scripts_in_one_folder_make_each_run_once(project: Path) -> None:
+    log = project / "calls"
+    waits = "until [[ $(wc -l <calls) -ge 2 ]]; do sleep 0.05; done"  # the members, whoever makes them
+    (project / "fake").write_text(f'#!/usr/bin/env bash\necho "$@" >>calls\n{waits}\nmkdir -p "$4"\n')
+    own = {"PILOTFISH": str(project / "fake"), "PYTHON": "true"}
+    commands = [["recipes/h200/agentpo.sh", block] for block in ("hint", "critic")]
+    started = [subprocess.Popen(command, cwd=project, env={**os.environ, **own}) for command in commands]
+    assert [one.wait() for one in started] == [0, 0]
+    runs = [call.split()[:4] for call in log.read_text().splitlines() if call.startswith("train")]
+    assert len(runs) == len({tuple(run) for run in runs})

@@ -72,6 +72,15 @@ def test_of_one_seed_all_is_of_that_seed_and_the_last_table_is_over_seeds(projec
     assert [(kept / name).read_text() for name in ("recipe.yaml", "scores.jsonl")] == ["kept", "scores"]
 
 
+def test_seed_0_is_not_taken_from_elsewhere_where_it_is_made_here(project: Path) -> None:
+    earlier = project / "runs/tables/h200-mlpo"
+    earlier.mkdir(parents=True)
+    (earlier / "recipe.yaml").write_text("kept")
+    (earlier / "scores.jsonl.gz").write_bytes(gzip.compress(b"scores"))
+    *_, recipe = opened(called(project, "seeds", SEEDS="0 1")[-1])
+    assert list(map(str, recipe.evaluate.seeds)) == ["runs/h200-mlpo-0"]
+
+
 def test_zero_shot_grpo_learns_on_the_tasks_of_mlpo_in_as_many_rows() -> None:
     mlpo, alone = (load_recipe(ROOT / f"recipes/h200/{name}.yaml") for name in ("mlpo", "mlpo-zero-shot"))
     assert (alone.tasks, alone.seed, alone.team["leader"]) == (mlpo.tasks, mlpo.seed, mlpo.team["leader"])

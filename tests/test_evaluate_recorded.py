@@ -117,6 +117,30 @@ def test_answers_that_a_member_has_judged_are_not_judged_again(tmp_path: Path) -
     assert files(tmp_path / "run") == whole
 
 
+def test_other_words_to_a_judge_are_not_recorded(tmp_path: Path) -> None:
+    verifier = {"name": "judge", "member": "judge", "rubric": "It is right.", "scale": 4}
+    judged = {"source": tasks_file(tmp_path / "judged.jsonl", 4), "verifier": verifier}
+    with MockServer(reply=lambda body: example(body["messages"]) if body["model"] == "judge" else said(body)) as server:
+        data = board(tmp_path, server.base_url, benchmarks=[judged])
+        data["team"]["judge"] = seat(server.base_url, "judge", temperature=0.0)
+        play(data, tmp_path / "run")
+        verifier["rubric"] = "It is short."
+        with pytest.raises(RunError, match="0 of 4 episodes are recorded, and 4 of other questions"):
+            recall(data, tmp_path / "run")
+
+
+def test_verdicts_are_given_anew(tmp_path: Path) -> None:
+    with MockServer(reply=said) as server:
+        data = board(tmp_path, server.base_url)
+        before = play(data, tmp_path / "run")[0].rows
+        for file in tmp_path.glob("*.jsonl"):
+            tasks = [{**json.loads(line), "answer": "-1"} for line in file.read_text().splitlines()]
+            file.write_text("".join(json.dumps(task) + "\n" for task in tasks))
+        after = recall(data, tmp_path / "run")[0].rows
+    assert any(row.accuracy for row in before)
+    assert not any(row.accuracy for row in after)
+
+
 def trained(folder: Path) -> dict[str, Any]:
     """A trained adviser and its actor, a second team, another run's weights, and all controls; weights are random."""
     paths = {name: str(save_tiny(folder / name, number)) for number, name in enumerate(["mind", "small", "big"])}
@@ -158,6 +182,23 @@ def test_without_any_weights_the_record_gives_the_same_files(tmp_path: Path) -> 
     points = [len(whole["results.json"]["by budget"]["test"][name]) for name in ("vote", "big: vote")]
     assert points == [2, 2], "a vote of one is told of each team"
     assert files(folder) == whole
+
+
+def test_two_trainings_are_no_one_method(tmp_path: Path) -> None:
+    data, folder = trained(tmp_path), tmp_path / "run"
+    data["evaluate"] |= {"weights": {}, "models": {}, "controls": [], "against": ["solo"]}
+    run = Run(folder, parse_recipe(data))
+    for step, tasks in ((1, 2), (2, 1)):
+        save_tiny(run.best, 4 + step)
+        run.mark_best(run.best, step)
+        tasks_file(tmp_path / "test.jsonl", tasks)
+        play(data, folder)
+    tasks_file(tmp_path / "test.jsonl", 2)
+    with pytest.warns(
+        UserWarning, match="hint, trained: 2 of 2 episodes are recorded, of 2 different weights; left out"
+    ):
+        (result,) = recall(data, folder)
+    assert names(result) == ["solo", "hint, untrained"]
 
 
 def test_a_method_that_was_cut_off_is_left_out_by_name_and_the_others_are_what_they_would_have_been(

@@ -61,8 +61,10 @@ options() { # TABLE [SEED]
     esac
 }
 
-if [[ $# == 0 || " $* " == *" size "* ]] && [[ ! -e runs/smollm2-15-layers/config.json ]]; then # what the small collaborator starts from
-    ${PYTHON:-python} -m pilotfish.lab.shallow "${BASE_MODEL:-smollm2}" 15 runs/smollm2-15-layers
-fi
+before() { # what the small collaborator starts from
+    [[ " $* " != *" size "* || -e runs/smollm2-15-layers/config.json ]] ||
+        ${PYTHON:-python} -m pilotfish.lab.shallow "${BASE_MODEL:-smollm2}" 15 runs/smollm2-15-layers
+}
+
 main "$@"
 exit

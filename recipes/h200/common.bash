@@ -8,8 +8,10 @@
 #     needs[TABLE]          the trainings of a table, which have the table's seed; the one that takes longest first
 #     members, of[BLOCK]    trained before all else: of every block, of this one
 #     options TABLE [SEED]  the settings of an evaluation, one a line
+#     before BLOCK…         what is done first
 pilotfish=${PILOTFISH:-pilotfish}
-gpus=(${GPUS:-0})                   # their numbers
+gpus=${GPUS:-${CUDA_VISIBLE_DEVICES:-0}}
+gpus=(${gpus//,/ })                 # their numbers
 at_once=${AT_ONCE:-3}               # trainings that share a GPU
 tables_at_once=${TABLES_AT_ONCE:-2} # evaluations beside them
 failed=$(mktemp)
@@ -47,9 +49,11 @@ in_background() { # KIND PLACES COMMAND…: as soon as a place is free, of as ma
     done
 }
 
-logged() { # WHAT RUN DONE COMMAND…: unless there is a file DONE in the run's folder
+logged() { # WHAT RUN DONE COMMAND…: unless there is a file DONE in the run's folder; another script may be at it
     local what=$1 run=$2 done=runs/$2/$3 log=runs/logs/$1-$2 began=$SECONDS
     shift 3
+    exec 8>"$log.lock" # held by the command too, should this script end before it
+    flock 8
     [[ -e $done ]] && return
     if "$@" &>>"$log" 9>&- && touch "$done"; then
         say "$what $run: $((SECONDS - began)) s"
@@ -86,12 +90,12 @@ begin() { # [FOLDER/]RECIPE[@SEED]…: train each in its turn, once
     done
 }
 
-await() { # [FOLDER/]RECIPE[@SEED]…: until they are trained; 1 if one of them failed, which is named
+await() { # [FOLDER/]RECIPE[@SEED]…: until each is trained or has failed; those that have failed are named
     local item run
     for item; do
         run=$(run_of "$item")
         until [[ -e runs/$run/trained ]]; do
-            grep -qx "train $run" "$failed" && { echo "$item"; return 1; }
+            grep -qx "train $run" "$failed" && { echo "$item"; break; }
             sleep 1
         done
     done
@@ -105,9 +109,10 @@ trained_for() { # TABLE[@SEED]
 measure() { # TABLE[@SEED]
     local table=${1%@*} run lacks settings=() done=measured
     run=$(run_of "$1")
-    lacks=$(await $(trained_for "$1")) || { fail "eval $run" "before it began: $lacks is not trained"; return; }
+    lacks=$(await $(trained_for "$1") | paste -sd' ')
+    [[ ! $lacks ]] || { fail "eval $run" "before it began: not trained: $lacks"; return; }
     mapfile -t settings < <(options "$table" $([[ $1 == *@* ]] && echo "${1#*@}"))
-    [[ ${settings[*]-} == *evaluate.seeds* ]] && done=measured-over-seeds
+    [[ ${settings[*]-} == *evaluate.seeds* ]] && done=measured-over-$(cksum <<<"${settings[*]}" | cut -d' ' -f1) # over these seeds
     in_background table "$tables_at_once" \
         logged eval "$run" $done $pilotfish eval "recipes/h200/$table.yaml" --run "runs/$run" "${settings[@]}"
     wait
@@ -128,6 +133,8 @@ main() { # [BLOCK…]
     for block in "${blocks[@]}"; do
         [[ -v tables[$block] ]] || { echo "no block $block; there are: ${order[*]}" >&2; exit 2; }
     done
+    ((at_once > 0 && tables_at_once > 0 && ${#gpus[@]} > 0)) || { echo "no place: GPUS, AT_ONCE and TABLES_AT_ONCE" >&2; exit 2; }
+    before "${blocks[@]}"
     begin "${members[@]}" $(for block in "${blocks[@]}"; do echo "${of[$block]-}"; done)
     for block in "${blocks[@]}"; do
         await "${members[@]}" ${of[$block]-} >/dev/null

@@ -31,7 +31,10 @@ options() { # TABLE [SEED]
     [[ ${2-} ]] || return
     printf '%s\n' --set "seed=$2" --set "evaluate.weights={zero-shot: runs/h200-mlpo-zero-shot-$2, \
 no-sft: runs/h200-mlpo-no-sft-$2, longer: runs/h200-mlpo-longer-$2}"
-    [[ $2 == "$last" && -e runs/h200-mlpo-$last/measured ]] && printf '%s\n' --set "evaluate.seeds=$(other_seeds)"
+    [[ $2 == "$last" && -e runs/h200-mlpo-$last/measured ]] || return
+    local others
+    others=$(other_seeds)
+    [[ $others ]] && printf '%s\n' --set "evaluate.seeds=[$others]"
 }
 
 other_seeds() { # of mlpo.yaml, those runs that are measured, here or where runs/tables comes from, but the last one
@@ -39,6 +42,7 @@ other_seeds() { # of mlpo.yaml, those runs that are measured, here or where runs
     for kept in runs/tables/h200-mlpo runs/tables/h200-mlpo-[0-9]*; do
         run=runs/${kept##*/}
         [[ -e $kept/scores.jsonl.gz && $run != "runs/h200-mlpo-$last" ]] || continue
+        [[ $run == runs/h200-mlpo && " ${seeds[*]} " == *" 0 "* ]] && continue # seed 0 as well
         if [[ ! -e $run ]]; then
             mkdir "$run"
             cp "$kept/recipe.yaml" "$run"
@@ -46,8 +50,10 @@ other_seeds() { # of mlpo.yaml, those runs that are measured, here or where runs
         fi
         found+="$run, "
     done
-    echo "[$found]"
+    echo "${found%, }"
 }
+
+before() { :; }
 
 main "$@"
 exit

@@ -2,9 +2,9 @@
 
     played = await recall(recipe, run, fields)     # by benchmark, the arms whose episodes are all recorded
 
-An episode is found by its benchmark, task, sample, topology and the name of its arm, and played again from its own
-turns: one of other questions, prompts or sampling than the recipe's counts as not recorded. Whose weights spoke is
-taken from the arm's name.
+An episode is found by its benchmark, task, sample, topology and the name of its arm, and played and judged again from
+its own turns: one of other questions, prompts or sampling than the recipe's counts as not recorded. Whose weights
+spoke, and behind which name of `evaluate.models` which model, is taken from the arm's name.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pilotfish.engine.base import Completion, Engine, Refused
-from pilotfish.episode import Episode, ReplayMismatch, Room, Scopes, Turn, episode_id
+from pilotfish.episode import Episode, Judge, ReplayMismatch, Room, Scopes, Turn, episode_id
 from pilotfish.episode.calls import DETERMINISTIC, Call, deterministic, difference, name
+from pilotfish.episode.hearing import heard
 from pilotfish.episode.room import EpisodeOver, enter
 from pilotfish.episode.turn import Position
 from pilotfish.evaluate.accounts import SEARCH
@@ -125,10 +126,17 @@ class _Found:
     """Finished episodes, those that are not the recipe's included."""
 
     @property
+    def _weights(self) -> int:
+        """How many different weights of the trainee have spoken."""
+        who = next((name for name, member in self.arm.team.members.items() if member.trainee), None)
+        episodes = (episode for sample in self.samples for episode in sample if episode)
+        return len({one.turn.version for episode in episodes for one in episode.turns if one.turn.member == who})
+
+    @property
     def whole(self) -> Played | None:
-        """The arm as it was played; None where an episode lacks."""
+        """The arm as it was played; None where an episode lacks, or where it was trained on in between."""
         samples = [[episode for episode in sample if episode] for sample in self.samples]
-        return Played(self.arm, samples) if self._good == self._all else None
+        return Played(self.arm, samples) if self._good == self._all and self._weights <= 1 else None
 
     @property
     def _all(self) -> int:
@@ -141,7 +149,8 @@ class _Found:
     def __str__(self) -> str:
         differ = self.recorded - self._good
         told = f", and {differ} of other questions, prompts or sampling" if differ else ""
-        return f"{self._good} of {self._all} episodes are recorded{told}"
+        weights = f", of {self._weights} different weights" if self._weights > 1 else ""
+        return f"{self._good} of {self._all} episodes are recorded{weights}{told}"
 
 
 async def _find(on: Field, arm: Arm, samples: int) -> _Found:
@@ -152,25 +161,33 @@ async def _find(on: Field, arm: Arm, samples: int) -> _Found:
         scopes = on.scopes(arm, task, number)
         episode = on.journal.episode(episode_id(arm.topology, scopes, arm=arm.name))
         recorded += episode is not None
-        return await _again(episode, task, arm, scopes) if episode else None
+        return await _again(episode, task, arm, scopes, on.judge) if episode else None
 
     found = [await asyncio.gather(*(one(task, number) for task in on.tasks)) for number in range(samples)]
     return _Found(arm, found, recorded)
 
 
-async def _again(episode: Episode, task: Task, arm: Arm, scopes: Scopes) -> Episode | None:
-    """An episode played again from its own turns, each under the key that the call has by this recipe; None where
-    another call is made. One that has failed broke off where the failure was met, and is taken as it is."""
+async def _again(episode: Episode, task: Task, arm: Arm, scopes: Scopes, judge: Judge) -> Episode | None:
+    """An episode played and judged again from its own turns, each under the key that the call has by this recipe; None
+    where another call is made. One that has failed broke off where the failure was met, and is taken as it is."""
     if episode.answer is None:
         return episode
     calls = _Told(episode, scopes)
-    room = Room(arm.team_for(task).members, calls, {}, context=task.context)
+    members = arm.team_for(task).members
+    room = Room(members, calls, {}, context=task.context)
     with suppress(EpisodeOver, ReplayMismatch):
         await enter(_awaited(arm.topology(task, room)))
     if calls.differs or calls.keys.keys() != {placed.position for placed in episode.turns}:
         return None
     turns = (replace(one, turn=replace(one.turn, key=calls.keys[one.position])) for one in episode.turns)
-    return replace(episode, turns=tuple(turns))
+    try:
+        if task.judge and episode.answer:
+            verdict = await heard(task, episode.answer, arm.topology.form, members, _Judged(episode, scopes))
+        else:
+            verdict = await judge(task, episode.answer, arm.topology.form)
+    except ReplayMismatch:
+        return None
+    return replace(episode, turns=tuple(turns), verdict=verdict)
 
 
 class _Told:
@@ -192,6 +209,21 @@ class _Told:
             raise ReplayMismatch(call.position, difference(call.position, turn, call))
         self.keys[call.position], _ = name(call, self.scopes, turn.version, _identity(turn), counts)
         return turn
+
+
+class _Judged:
+    """Answers from the turns of one episode's verdict."""
+
+    def __init__(self, episode: Episode, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self._turns = episode.verdict.turns
+
+    async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
+        asked = (call.member.name, call.messages, call.member.sampling)
+        for turn in self._turns:
+            if (turn.member, turn.messages, turn.sampling) == asked:
+                return turn
+        raise ReplayMismatch(call.position, "its judge was asked something else")
 
 
 def _identity(turn: Turn) -> str | None:
