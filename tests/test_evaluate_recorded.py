@@ -208,7 +208,7 @@ def test_a_method_that_was_cut_off_is_left_out_by_name_and_the_others_are_what_t
     cut_off(data, tmp_path / "run", calls=18 + 7)
     with pytest.warns(UserWarning, match="left out") as told:
         (result,) = recall(data, tmp_path / "run")
-    lines = [str(warning.message) for warning in told]
+    lines = [line for warning in told if "left out" in (line := str(warning.message))]
     assert lines[0] == "first: reflect: 1 of 6 episodes are recorded; left out"
     assert lines[1:] == [
         "first: solo: 0 of 6 episodes are recorded; left out",
@@ -231,7 +231,7 @@ def test_weights_of_the_runs_own_that_never_spoke_are_not_missed_and_those_that_
     data["evaluate"]["weights"] = {"elsewhere": str(tmp_path / "nowhere")}
     with pytest.warns(UserWarning, match="left out") as told:
         (result,) = recall(data, tmp_path / "run")
-    assert [str(warning.message) for warning in told] == [
+    assert [line for warning in told if "left out" in (line := str(warning.message))] == [
         "test: hint, elsewhere: 0 of 2 episodes are recorded; left out"
     ]
     assert names(result) == ["solo", "hint, untrained"]
