@@ -25,10 +25,9 @@ vllm() { # where the trainee speaks: in process, from a server on its own GPU, f
         --or team.collaborator.engine=vllm "team.collaborator.vllm={gpus: [1], memory: 0.8}"
 }
 
+parts="engine step mlpo rollout processes vllm"
 [[ $# -gt 0 ]] || set -- engine step mlpo rollout
 for part; do
-    case $part in
-    engine | step | mlpo | rollout | processes | vllm) $part ;;
-    *) echo "no part $part; there are: engine step mlpo rollout processes vllm" >&2; exit 2 ;;
-    esac
+    [[ " $parts " == *" $part "* ]] || { echo "no part $part; there are: $parts" >&2; exit 2; }
+    $part
 done

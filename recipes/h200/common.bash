@@ -8,7 +8,7 @@
 #     needs[TABLE]          the trainings of a table, which have the table's seed; the one that takes longest first
 #     members, of[BLOCK]    trained before all else: of every block, of this one
 #     options TABLE [SEED]  the settings of an evaluation, one a line
-#     before BLOCK…         what is done first
+#     before BLOCK…         what is done first, where there is something
 pilotfish=${PILOTFISH:-pilotfish}
 gpus=${GPUS:-${CUDA_VISIBLE_DEVICES:-0}}
 gpus=(${gpus//,/ })                 # their numbers
@@ -18,6 +18,8 @@ failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
 declare -A of=() started=()
 mkdir -p runs/logs
+
+before() { :; }
 
 say() { echo "$(date +%T) $*"; }
 

@@ -53,7 +53,5 @@ other_seeds() { # of mlpo.yaml, those runs that are measured, here or where runs
     echo "${found%, }"
 }
 
-before() { :; }
-
 main "$@"
 exit

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ from pilotfish.engine.base import CallFailed, Refused
 from pilotfish.engine.batches import bare_generate
 from pilotfish.engine.draw import draw, fraction
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
+
+T = TypeVar("T")
 
 _WATCH_SECONDS = 0.5
 _CHECK_TOKENS = 6
@@ -171,7 +173,9 @@ class ContinuousTokens:
         if on_gpu and "flash" not in str(self._model.config._attn_implementation):
             raise RuntimeError("there is no FlashAttention, and without it `generate()` is as fast")
         self._add_columns(manager.logit_processor)
-        manager._create_batch_processor = self._settled(manager._create_batch_processor)
+        # The manager makes its buffers on the default stream, and resets them there when its thread starts; the streams
+        # of its steps do not wait for it. Where the GPU lags behind, the zeros came after the inputs of the first step.
+        manager._create_batch_processor = _one_at_a_time(_settled(manager._create_batch_processor, self._model.device))
         manager.batch_processor = manager._create_batch_processor()
         manager.batch_processor.model_runner._sample = self._sample
         manager.batch_processor._generation_step = _one_at_a_time(manager.batch_processor._generation_step)
@@ -181,22 +185,6 @@ class ContinuousTokens:
         _in_thread(manager.start)
         threading.Thread(target=self._watch, name="pilotfish-watch", daemon=True).start()
 
-    def _settled(self, create: Callable[[], Any]) -> Callable[[], Any]:
-        """Wait for what the manager writes when it makes or resets its buffers, which its thread does as it starts.
-
-        It writes them on the default stream, and the streams of its steps do not wait for that one. Where the GPU lags
-        behind (several processes on it), the zeros came after the inputs of the first step and wiped them out.
-        """
-
-        def create_and_wait() -> Any:
-            with _STEPS:
-                processor = create()
-                if self._model.device.type == "cuda":
-                    torch.cuda.synchronize(self._model.device)
-            return processor
-
-        return create_and_wait
-
     def _warm_up(self) -> None:
         """Capture the graphs, one after the other.
 
@@ -205,12 +193,7 @@ class ContinuousTokens:
         """
         runner, device = self._manager.batch_processor.model_runner, self._model.device
         compute = runner.compute_batch
-
-        def compute_and_wait(*arguments: Any) -> None:
-            compute(*arguments)
-            torch.cuda.synchronize(device)
-
-        runner.compute_batch = compute_and_wait
+        runner.compute_batch = _settled(compute, device)
         with _STEPS:
             self._manager.warmup()
         runner.compute_batch = compute
@@ -296,9 +279,7 @@ class ContinuousTokens:
 
         def change() -> None:
             with getattr(self._manager, "pause", nullcontext)(), torch.no_grad():
-                copy()
-                if self._model.device.type == "cuda":
-                    torch.cuda.synchronize(self._model.device)
+                _settled(copy, self._model.device)()
 
         async with self._gate.drained():
             await asyncio.to_thread(change)
@@ -355,12 +336,24 @@ def _greedy_reference(model: Any, vocabulary: int, length: int) -> tuple[list[in
     return prompt, found.sequences[0, length:].tolist(), torch.stack(found.logits)[:, 0].float().log_softmax(-1)
 
 
-def _one_at_a_time(step: Callable[..., None]) -> Callable[..., None]:
-    def alone(*arguments: Any) -> None:
+def _one_at_a_time(step: Callable[..., T]) -> Callable[..., T]:
+    def alone(*arguments: Any) -> T:
         with _STEPS:
-            step(*arguments)
+            return step(*arguments)
 
     return alone
+
+
+def _settled(work: Callable[..., T], device: torch.device) -> Callable[..., T]:
+    """The same, but it returns once the GPU has done what it was given."""
+
+    def done(*arguments: Any) -> T:
+        result = work(*arguments)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return result
+
+    return done
 
 
 def _own_config(model: Any) -> None:

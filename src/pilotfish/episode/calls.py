@@ -208,11 +208,12 @@ class Strict:
         self.mismatches: list[ReplayMismatch] = []
         self.met: set[Position] = set()
         self._recorded = {placed.position: placed.turn for placed in record.turns}
-        self._identities = {turn.member: turn.scope for turn in self._recorded.values() if deterministic(turn.scope)}
+        turns = self._recorded.values()
+        self._identities = {turn.member: identity_in(turn.scope) for turn in turns if deterministic(turn.scope)}
 
     async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
         recorded = self._recorded.get(call.position)
-        identity = self._identities.get(call.member.name, "").removeprefix(DETERMINISTIC) or None
+        identity = self._identities.get(call.member.name)
         key, _ = name(call, self.scopes, recorded.version if recorded else 0, identity, counts)
         self.met.add(call.position)
         if recorded is None or recorded.key != key:
@@ -234,6 +235,11 @@ PUT_IN = "said:"
 def deterministic(scope: str) -> bool:
     """Whether a scope holds answers at temperature 0."""
     return scope.startswith(DETERMINISTIC)
+
+
+def identity_in(scope: str) -> str | None:
+    """The engine's identity that a scope of answers at temperature 0 names; None where it names none."""
+    return scope.removeprefix(DETERMINISTIC) or None if deterministic(scope) else None
 
 
 def put_in(scope: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -163,7 +163,7 @@ async def _run(task: Task, topology: Topology, room: Room) -> tuple[str | None, 
     """The team's answer, or None and why there is none."""
     result: Turn | str = ""
     with suppress(EpisodeOver):
-        result = await _uncancelled(enter(_awaited(topology(task, room))))
+        result = await _uncancelled(enter(topology(task, room)))
     result = result if room.reached is None else room.reached
     # A topology may have caught the failure and gone on: the episode has failed all the same.
     lost = [place.turn for place in placed(room) if place.turn.outcome == "failed"]
@@ -184,7 +184,3 @@ async def _uncancelled(topology: asyncio.Task[Turn | str]) -> Turn | str:
     if here and here.cancelling() > before:
         raise asyncio.CancelledError
     return result
-
-
-async def _awaited(result: Awaitable[Turn | str]) -> Turn | str:
-    return await result

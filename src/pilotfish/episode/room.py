@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
@@ -206,9 +206,13 @@ class Room:
         return branch
 
 
-def enter(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def enter(topology: Awaitable[T]) -> asyncio.Task[T]:
     """Start a topology on the root branch."""
-    return _start(Branch(), coroutine)
+    return _start(Branch(), _awaited(topology))
+
+
+async def _awaited(topology: Awaitable[T]) -> T:
+    return await topology
 
 
 def placed(room: Room) -> tuple[Placed, ...]:

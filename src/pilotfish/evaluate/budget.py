@@ -11,14 +11,14 @@ calls. Source of the idea: MLPO, section "test-time scaling", which compares at 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import nan
 from statistics import fmean
 
 from pilotfish.episode import Episode, Judge, Scopes, Turn
-from pilotfish.episode.calls import DETERMINISTIC, Call, deterministic, name
+from pilotfish.episode.calls import Call, deterministic, identity_in, name
 from pilotfish.episode.room import EpisodeOver, Room, enter, placed
 from pilotfish.evaluate.accounts import calls, charged
 from pilotfish.evaluate.arms import Field, Played, reward_of
@@ -98,12 +98,11 @@ class _Known:
         turns = [one.turn for one in episode.turns]
         self._turns = {turn.key: turn for turn in turns}
         self._versions = {turn.member: turn.version for turn in turns}
-        self._identities = {turn.member: turn.scope for turn in turns if deterministic(turn.scope)}
+        self._identities = {turn.member: identity_in(turn.scope) for turn in turns if deterministic(turn.scope)}
 
     async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
         member = call.member.name
-        identity = self._identities.get(member, "").removeprefix(DETERMINISTIC) or None
-        key, _ = name(call, self.scopes, self._versions.get(member, 0), identity, counts)
+        key, _ = name(call, self.scopes, self._versions.get(member, 0), self._identities.get(member), counts)
         if key not in self._turns:
             raise _Unasked
         return self._turns[key]
@@ -129,7 +128,7 @@ async def _short(task: Task, topology: Topology, members: Mapping[str, Member], 
     room = Room(members, known, {})
     result: Turn | str | None = None
     with suppress(EpisodeOver):
-        result = await enter(_awaited(topology(task, room)))
+        result = await enter(topology(task, room))
     turns = [one.turn for one in placed(room)]
     tokens, made = sum(turn.usage.total for turn in charged(turns)), calls(turns)
     lost = any(turn.outcome == "failed" for turn in turns) or (isinstance(result, Turn) and not result.answered)
@@ -138,10 +137,6 @@ async def _short(task: Task, topology: Topology, members: Mapping[str, Member], 
     answer = result if isinstance(result, str) else result.text
     verdict = known.verdict if answer == known.said else await judge(task, answer, topology.form)
     return _Ended(nan if verdict.reward is None else verdict.reward, made, tokens)
-
-
-async def _awaited(result: Awaitable[Turn | str]) -> Turn | str:
-    return await result
 
 
 def _whole(episode: Episode) -> _Ended:

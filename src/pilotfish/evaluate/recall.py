@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pilotfish.engine.base import Completion, Engine, Refused
 from pilotfish.episode import Episode, Judge, ReplayMismatch, Room, Scopes, Turn, episode_id
-from pilotfish.episode.calls import DETERMINISTIC, Call, deterministic, difference, name
+from pilotfish.episode.calls import Call, difference, identity_in, name
 from pilotfish.episode.hearing import heard
 from pilotfish.episode.room import EpisodeOver, enter
 from pilotfish.episode.turn import Position
@@ -62,7 +62,7 @@ async def recall(recipe: Recipe, run: Run, fields: Sequence[Field]) -> dict[str,
 def judges(recipe: Recipe, played: Mapping[str, Sequence[Played]]) -> dict[str, Engine]:
     """Stand-ins for the members that judge, under the names that their deployments have in the record."""
     episodes = (episode for arms in played.values() for one in arms for episode in one.episodes)
-    heard = {turn.member: _identity(turn) for episode in episodes for turn in episode.verdict.turns}
+    heard = {turn.member: identity_in(turn.scope) for episode in episodes for turn in episode.verdict.turns}
     return {member: _Absent(heard.get(member)) for member in recipe.judges}
 
 
@@ -128,9 +128,8 @@ class _Found:
     @property
     def _weights(self) -> int:
         """How many different weights of the trainee have spoken."""
-        who = next((name for name, member in self.arm.team.members.items() if member.trainee), None)
-        episodes = (episode for sample in self.samples for episode in sample if episode)
-        return len({one.turn.version for episode in episodes for one in episode.turns if one.turn.member == who})
+        episodes = [episode for sample in self.samples for episode in sample if episode]
+        return len({one.turn.version for e in episodes for one in e.turns if one.turn.member == e.trainee})
 
     @property
     def whole(self) -> Played | None:
@@ -176,7 +175,7 @@ async def _again(episode: Episode, task: Task, arm: Arm, scopes: Scopes, judge: 
     members = arm.team_for(task).members
     room = Room(members, calls, {}, context=task.context)
     with suppress(EpisodeOver, ReplayMismatch):
-        await enter(_awaited(arm.topology(task, room)))
+        await enter(arm.topology(task, room))
     if calls.differs or calls.keys.keys() != {placed.position for placed in episode.turns}:
         return None
     turns = (replace(one, turn=replace(one.turn, key=calls.keys[one.position])) for one in episode.turns)
@@ -203,11 +202,10 @@ class _Told:
 
     async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
         turn = self._turns.get(call.position)
-        asked = (call.member.name, call.messages, call.member.sampling)
-        if turn is None or (turn.member, turn.messages, turn.sampling) != asked:
+        if turn is None or not _asks(call, turn):
             self.differs = True
             raise ReplayMismatch(call.position, difference(call.position, turn, call))
-        self.keys[call.position], _ = name(call, self.scopes, turn.version, _identity(turn), counts)
+        self.keys[call.position], _ = name(call, self.scopes, turn.version, identity_in(turn.scope), counts)
         return turn
 
 
@@ -219,17 +217,12 @@ class _Judged:
         self._turns = episode.verdict.turns
 
     async def answer(self, call: Call, counts: dict[str, int]) -> Turn:
-        asked = (call.member.name, call.messages, call.member.sampling)
         for turn in self._turns:
-            if (turn.member, turn.messages, turn.sampling) == asked:
+            if _asks(call, turn):
                 return turn
         raise ReplayMismatch(call.position, "its judge was asked something else")
 
 
-def _identity(turn: Turn) -> str | None:
-    """The name of a turn's deployment, where its scope has it."""
-    return turn.scope.removeprefix(DETERMINISTIC) if deterministic(turn.scope) else None
-
-
-async def _awaited(result: Awaitable[Turn | str]) -> Turn | str:
-    return await result
+def _asks(call: Call, turn: Turn) -> bool:
+    """Whether a call asks what a turn was asked."""
+    return (turn.member, turn.messages, turn.sampling) == (call.member.name, call.messages, call.member.sampling)

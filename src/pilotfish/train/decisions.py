@@ -145,7 +145,7 @@ def rehearsed(topology: Topology, members: Mapping[str, Member], task: Task = TA
     room = Room(members, _Filler(), {}, context=task.context)
 
     async def play() -> Turn | str:
-        return await enter(_awaited(topology, task, room))
+        return await enter(topology(task, room))
 
     background = Background()
     try:
@@ -160,10 +160,6 @@ def rehearsed(topology: Topology, members: Mapping[str, Member], task: Task = TA
     said = [turn for turn in placed(room) if members[turn.turn.member].trainee]
     asked = Counter(turn.depth for turn in said)
     return Rehearsed(asked, any(answer in (turn.turn, turn.turn.text) for turn in said))
-
-
-async def _awaited(topology: Topology, task: Task, room: Room) -> Turn | str:
-    return await topology(task, room)
 
 
 class _Filler:
