@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, overload
 
 from pilotfish.task import Task
@@ -75,8 +75,7 @@ class Topology:
 
     def defaults(self) -> dict[str, Any]:
         """The options and their default values."""
-        parameters = inspect.signature(self.function).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        return dict(_defaults(self.function))
 
 
 @overload
@@ -99,6 +98,12 @@ def topology(
         return Topology(name or function.__name__, function, form)
 
     return make(function) if function is not None else make
+
+
+@lru_cache(maxsize=256)  # asked for at every play of a vote
+def _defaults(function: Play) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _short(value: Any) -> str:

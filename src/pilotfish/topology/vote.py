@@ -55,7 +55,7 @@ async def vote(
     """
     plays = ballot(of=of, samples=samples, member=member, members=members, options=options)
     _check_chance(room, plays)
-    said = await room.gather(*(_play(task, room, plays, number) for number in range(samples)))
+    said = await room.gather(*(play.function(task, again, **play.options) for play, again in _rooms(room, plays)))
     heard = [one for one in said if isinstance(one, str) or one.answered]
     if not heard:
         return said[0]  # nobody was there to answer: the episode has no verdict
@@ -84,7 +84,8 @@ def ballot(
         raise ValueError(f"vote: member is {member!r} and members is {list(members)!r}; give one of the two")
     played = find(of).bind(**(options or {}))
     seats = [member] if member is not None else list(members or ())
-    return [played.bind(member=seats[at % len(seats)]) if seats else played for at in range(samples)]
+    taking_turns = [played.bind(member=seat) for seat in seats] or [played]
+    return [taking_turns[at % len(taking_turns)] for at in range(samples)]
 
 
 def _check_chance(room: Room, plays: Sequence[Topology]) -> None:
@@ -99,10 +100,12 @@ def _check_chance(room: Room, plays: Sequence[Topology]) -> None:
         )
 
 
-async def _play(task: Task, room: Room, plays: Sequence[Topology], number: int) -> Turn | str:
-    play = plays[number]
-    alike = [at for at, other in enumerate(plays) if other.label == play.label]
-    return await play.function(task, _Again(room, alike.index(number), len(alike)), **play.options)
+def _rooms(room: Room, plays: Sequence[Topology]) -> list[tuple[Topology, _Again]]:
+    """Each play with its room, numbered among those that play the same."""
+    labels = [play.label for play in plays]
+    return [
+        (play, _Again(room, labels[:at].count(play.label), labels.count(play.label))) for at, play in enumerate(plays)
+    ]
 
 
 @dataclass(frozen=True)

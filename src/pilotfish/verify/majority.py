@@ -9,6 +9,7 @@ spelling, numbers and shape decide; two answers that only algebra would tell to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..task import Task
 from . import choice, exact
@@ -53,6 +54,7 @@ def agreeing(answers: Sequence[str | None], verifier: str = "maths") -> list[lis
     return sorted(groups, key=len, reverse=True)
 
 
+@lru_cache(maxsize=65_536)  # a vote compares the same few answers again and again
 def agree(first: str, second: str, verifier: str = "maths") -> bool:
     """Whether two answers are one, whichever of them is taken for the gold one."""
     if first == second:
