@@ -37,7 +37,7 @@ def launch(folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
 
 
 def ended(out: Path) -> tuple[list[int], list[str]]:
-    """How the processes of a job ended, and what each said on standard error."""
+    """How the processes of a job ended, and what each said, on standard output or error."""
     codes = json.loads((out / "codes.json").read_text())
     return codes, [(out / str(rank)).read_text() for rank in range(len(codes))]
 
@@ -57,7 +57,8 @@ def _child(job: dict[str, Any], rank: int, launched: dict[str, str]) -> int:
     if child := os.fork():
         return child
     out = Path(job["out"])
-    os.dup2(os.open(out / str(rank), os.O_CREAT | os.O_WRONLY), 2)
+    for stream in (1, 2):
+        os.dup2(os.open(out / str(rank), os.O_CREAT | os.O_WRONLY | os.O_APPEND), stream)
     os.environ |= {"PILOTFISH_CACHE": str(out / "cache"), **launched}
     if launched:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -69,6 +70,7 @@ def _child(job: dict[str, Any], rank: int, launched: dict[str, str]) -> int:
         code = main(job["do"])
     except SystemExit as end:
         code = int(end.code or 0)
+    sys.stdout.flush()
     os._exit(code)
 
 

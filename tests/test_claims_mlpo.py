@@ -114,3 +114,13 @@ def test_two_gpus_have_as_many_places_each(project: Path) -> None:
     calls = called(project, "filter", GPUS="0 3", AT_ONCE="2", TABLES_AT_ONCE="1")
     assert sorted(calls[:4]) == ["train 0", "train 0", "train 3", "train 3"]
     assert calls[-1] == "eval 0"
+
+
+def test_several_processes_share_an_evaluation(project: Path) -> None:
+    torchrun = project / "torchrun"
+    torchrun.write_text('#!/usr/bin/env bash\necho "$@" >>launches\nshift 4\n"$@"\n')
+    torchrun.chmod(0o755)
+    evaluation = called(project, "filter", EVAL_PROCESSES="3", TORCHRUN=str(torchrun))[-1]
+    assert evaluation.startswith("eval ")
+    launches = (project / "launches").read_text().splitlines()
+    assert launches == [f"--standalone --nproc_per_node 3 --no-python {project / 'fake'} {evaluation}"]

@@ -7,14 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import distributed
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from board import tasks_file
+from pilotfish.engine import loading
+from pilotfish.evaluate.bench import evaluate
 from pilotfish.processes import Processes, _take_gpu, joined
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
+from pilotfish.run import Run
 from pilotfish.seats import Seats
 from pilotfish.train.main import check_division, train
 from pilotfish.train.order import check_shares
 from pilotfish.train.profile import TrainConfig, passes
 from pilotfish.train.row import RowId
+from tiny import tiny_model, tiny_tokenizer
 from training import vowels_recipe
 
 SERVED = {"engine": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1", "concurrency": 9}
@@ -37,15 +44,24 @@ def test_a_launch_that_divides_the_weights_is_refused(variable: str, tmp_path: P
 def test_a_launch_on_several_machines_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    with pytest.raises(RecipeError, match="16 processes, 8 of them on this machine"), joined():
-        pass
+    for sharing in (False, True):
+        with pytest.raises(RecipeError, match=r"^16 processes, 8 of them on this machine"), joined(sharing=sharing):
+            pass
 
 
-def test_a_limit_on_money_that_processes_cannot_keep_together_is_refused() -> None:
-    limited = recipe().model_copy(update={"max_cost": 5.0})
+def test_an_evaluation_does_not_ask_how_weights_in_training_are_divided(monkeypatch: Any) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with joined(sharing=True) as processes:
+        assert processes.count == 1
+
+
+def test_a_limit_on_money_that_processes_cannot_keep_together_is_refused(tmp_path: Path) -> None:
+    limited = recipe(price={"output": 1}).model_copy(update={"max_cost": 5.0})
     check_division(limited, 1)
     with pytest.raises(RecipeError, match="max_cost is 5, and 2 processes cannot see what the others spend"):
         check_division(limited, 2)
+    with pytest.raises(RecipeError, match="max_cost is 5, and 2 processes cannot see what the others spend"):
+        measured_by_two(limited, tmp_path)
 
 
 def test_a_server_that_each_process_would_start_is_refused() -> None:
@@ -53,6 +69,22 @@ def test_a_server_that_each_process_would_start_is_refused() -> None:
     served = parse_recipe({"team": team, "topology": "hint", "train": {}})
     with pytest.raises(RecipeError, match=r"team\.actor: 2 processes .* `vllm serve owner/name` .* engine: openai"):
         check_division(served, 2)
+
+
+def test_so_is_one_of_a_team_that_is_measured_only(tmp_path: Path) -> None:
+    big = {"actor": {"engine": "vllm", "model": "owner/name", "base_url": None}}
+    made = parse_recipe({**recipe().model_dump(mode="json"), "evaluate": {"models": {"big": big}}})
+    check_division(made, 2)
+    with pytest.raises(RecipeError, match=r"team\.actor: 2 processes .* `vllm serve owner/name`"):
+        measured_by_two(made, tmp_path)
+
+
+def measured_by_two(recipe: Recipe, folder: Path) -> None:
+    """An evaluation by the main one of two processes; there is no other to be called."""
+    data = recipe.model_dump(mode="json")
+    made = parse_recipe({**data, "evaluate": {**data["evaluate"], "benchmarks": [tasks_file(folder / "b.jsonl", 2)]}})
+    with Run(folder / "run", made) as run:
+        evaluate(made, run, processes=Processes(count=2))
 
 
 def test_a_stage_that_does_not_divide_is_refused_before_the_first_one_begins() -> None:
@@ -66,7 +98,7 @@ def test_a_stage_that_does_not_divide_is_refused_before_the_first_one_begins() -
 def test_each_process_keeps_to_its_part_of_a_servers_limits() -> None:
     paced = recipe(requests_per_minute=100, tokens_per_minute=9000)
     for count, expected in ((1, (9, 100, 9000)), (4, (2, 25, 2250))):
-        engine: Any = Seats(paced, processes=count).engine("actor")
+        engine: Any = Seats(paced, processes=Processes(count=count)).engine("actor")
         assert (engine.concurrency, engine.requests_per_minute, engine.tokens_per_minute) == expected
 
 
@@ -87,15 +119,59 @@ def test_no_two_processes_play_one_episode() -> None:
 def test_a_process_sees_its_own_gpu_as_the_first(seen: str, own: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    assert _take_gpu()
+    assert _take_gpu(sharing=False) == 1
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"]) == (own, "0")
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(RecipeError, match="process 2 has no GPU of its own"):
-        _take_gpu()
+        _take_gpu(sharing=False)
+
+
+@pytest.mark.parametrize(("rank", "own", "on_it"), [(0, "4", 3), (3, "6", 2), (4, "4", 3)])
+def test_processes_of_an_evaluation_share_gpus(rank: int, own: str, on_it: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    for name, value in (("WORLD_SIZE", "5"), ("LOCAL_RANK", str(rank)), ("CUDA_VISIBLE_DEVICES", "4,6")):
+        monkeypatch.setenv(name, value)
+    assert _take_gpu(sharing=True) == on_it
+    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"]) == (own, "0")
+
+
+def test_processes_on_one_gpu_share_the_memory_that_a_member_may_have(monkeypatch: Any) -> None:
+    taken = []
+    monkeypatch.setattr("pilotfish.seats._load", lambda member, dtype: (member.model, None))
+    monkeypatch.setattr(
+        "pilotfish.engine.transformers.TransformersEngine", lambda *_, memory, **more: taken.append(memory)
+    )
+    team = {"collaborator": {"model": "tiny", "train": "full"}, "actor": {"model": "small", "memory": 0.6}}
+    seats = Seats(parse_recipe({"team": team, "topology": "hint"}), processes=Processes(count=4, on_gpu=3))
+    seats.engine("actor")
+    seats.trained(Path("best"), 1)
+    assert taken == pytest.approx([0.2, 0.1])
 
 
 def test_one_process_has_all_to_itself() -> None:
     alone = Processes()
     assert alone.main
     assert (alone.gathered("mine"), alone.of_main("mine"), "abc"[alone.part]) == (["mine"], "mine", "abc")
+
+
+@pytest.mark.parametrize("items", ["", "a", "abcdefg"])
+def test_what_was_divided_is_put_together_in_its_order(items: str, monkeypatch: Any) -> None:
+    every = [Processes(rank, count=3) for rank in range(3)]
+    monkeypatch.setattr(Processes, "gathered", lambda *_: [items[one.part] for one in every])
+    assert every[1].whole(items[every[1].part]) == list(items)
+
+
+def test_a_process_that_does_not_lead_writes_a_converted_model_whole(tmp_path: Path, monkeypatch: Any) -> None:
+    """Any of them may be the one whose conversion the others load."""
+    monkeypatch.setattr(loading.AutoTokenizer, "from_pretrained", lambda *_, **options: tiny_tokenizer())
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", lambda *_, **options: tiny_model(0))
+    distributed.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+    try:
+        loading.convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    finally:
+        distributed.destroy_process_group()
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        file.name for file in (tmp_path / "model").iterdir()
+    }

@@ -14,6 +14,9 @@ gpus=${GPUS:-${CUDA_VISIBLE_DEVICES:-0}}
 gpus=(${gpus//,/ })                 # their numbers
 at_once=${AT_ONCE:-3}               # trainings that share a GPU
 tables_at_once=${TABLES_AT_ONCE:-2} # evaluations beside them
+evaluate=($pilotfish eval)
+((${EVAL_PROCESSES:-1} == 1)) || # that share an evaluation, and its GPU
+    evaluate=(${TORCHRUN:-torchrun} --standalone --nproc_per_node "$EVAL_PROCESSES" --no-python "${evaluate[@]}")
 failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
 declare -A of=() started=()
@@ -116,7 +119,7 @@ measure() { # TABLE[@SEED]
     mapfile -t settings < <(options "$table" $([[ $1 == *@* ]] && echo "${1#*@}"))
     [[ ${settings[*]-} == *evaluate.seeds* ]] && done=measured-over-$(cksum <<<"${settings[*]}" | cut -d' ' -f1) # over these seeds
     in_background table "$tables_at_once" \
-        logged eval "$run" $done $pilotfish eval "recipes/h200/$table.yaml" --run "runs/$run" "${settings[@]}"
+        logged eval "$run" $done "${evaluate[@]}" "recipes/h200/$table.yaml" --run "runs/$run" "${settings[@]}"
     wait
 }
 

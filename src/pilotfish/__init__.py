@@ -29,6 +29,7 @@ from pilotfish.verify import Verdict, judge
 if TYPE_CHECKING:
     from pilotfish.collect.collected import Collected
     from pilotfish.evaluate.bench import Result
+    from pilotfish.processes import Processes
 
 Told = Callable[[str, int, Mapping[str, float]], None]
 Progress = Callable[[str, int, int], None]
@@ -91,12 +92,17 @@ def collect(
 
 
 def evaluate(
-    recipe: Recipe, run: Run, *, progress: Progress = lambda stage, done, of: None, recorded: bool = False
+    recipe: Recipe,
+    run: Run,
+    *,
+    progress: Progress = lambda stage, done, of: None,
+    recorded: bool = False,
+    processes: Processes | None = None,
 ) -> list[Result]:
     """Compare a run's team with what the recipe names: `pilotfish.evaluate.bench.evaluate`, imported on first use."""
     from pilotfish.evaluate.bench import evaluate
 
-    return evaluate(recipe, run, progress=progress, recorded=recorded)
+    return evaluate(recipe, run, progress=progress, recorded=recorded, processes=processes)
 
 
 def serve(recipe: Recipe, run: Run, *, told: Callable[[str], None] = lambda line: None) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a launch: torchrun and accelerate start one for each GPU; the first, the main one, leads.
+"""The processes of a launch, which torchrun and accelerate start; the first, the main one, leads.
 
     with joined() as processes:
         if not processes.main:
@@ -6,6 +6,7 @@
         ...
         processes.call(work)                       # the others do it too
         rows = processes.gathered(mine)            # of each process, in their order
+        items = processes.whole(items[processes.part])      # of a list that was divided, all
 
 A run that is started plainly is one process. Whoever fails first says why; the others, who hear only that it is gone,
 end without a word.
@@ -14,12 +15,12 @@ end without a word.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pilotfish.recipe import RecipeError
+from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import RunError
 
 if TYPE_CHECKING:
@@ -40,12 +41,14 @@ class Processes:
         rank: of this process.
         count: of all.
         group: over which they speak; None where there is one.
+        on_gpu: how many are on this one's GPU, itself included; 1 where there is none.
     """
 
-    def __init__(self, rank: int = 0, count: int = 1, group: ProcessGroup | None = None) -> None:
+    def __init__(self, rank: int = 0, count: int = 1, group: ProcessGroup | None = None, on_gpu: int = 1) -> None:
         self.rank = rank
         self.count = count
         self.group = group
+        self.on_gpu = on_gpu
 
     @property
     def main(self) -> bool:
@@ -95,6 +98,14 @@ class Processes:
         """Which items of a list fall to this process."""
         return slice(self.rank, None, self.count)
 
+    def whole(self, mine: Sequence[T]) -> list[T]:
+        """What each process has for its `part` of a list, put together in the list's order; waits for all."""
+        shares = self.gathered(mine)
+        found: list[Any] = [None] * sum(map(len, shares))
+        for rank, share in enumerate(shares):
+            found[rank :: len(shares)] = share
+        return found
+
 
 def launched() -> int:
     """How many processes this one was started with."""
@@ -106,22 +117,49 @@ def follows() -> bool:
     return launched() > 1 and os.environ.get("RANK", "0") != "0"
 
 
+def check_recipe(recipe: Recipe, processes: int) -> None:
+    """Make sure that the team and the limits of a recipe are such as so many processes can have together.
+
+    Raises:
+        RecipeError: names what is not, and the way out.
+    """
+    if processes == 1:
+        return
+    if recipe.max_cost is not None:
+        raise RecipeError(
+            f"max_cost is {recipe.max_cost:g}, and {processes} processes cannot see what the others spend; leave it "
+            "out and set a limit at the provider, or start one process"
+        )
+    for name, member in recipe.team.items():
+        if member.engine == "vllm":
+            raise RecipeError(
+                f"team.{name}: {processes} processes would each start a server; start one with `vllm serve "
+                f"{member.model}` and name it with engine: openai and base_url"
+            )
+
+
 @contextmanager
-def joined() -> Iterator[Processes]:
+def joined(*, sharing: bool = False) -> Iterator[Processes]:
     """Join the processes of this launch, and leave them again; at an error the others are let know.
+
+    Args:
+        sharing: whether several may be on one GPU, since they divide no weights and exchange no gradients: an
+            evaluation. In a training each has its own.
 
     Raises:
         RecipeError: a launch of a kind that runs are not made for.
         RunError: another process was lost.
         SystemExit: another process has failed, and said why.
     """
-    _check_launch()
+    _check_machine()
+    if not sharing:
+        _check_sharding()
     if launched() == 1:
         yield Processes()
         return
     from torch import distributed
 
-    processes, store, on_gpu = _join()
+    processes, store, nccl = _join(sharing)
     left = None
     try:
         yield processes
@@ -129,7 +167,7 @@ def joined() -> Iterator[Processes]:
             processes.dismiss()
     except BaseException as error:
         # In trouble NCCL would wait for the others; the end of this process lets them know.
-        left = processes.group if on_gpu else None
+        left = processes.group if nccl else None
         if _said_by_another(error, store, processes):
             raise SystemExit(1) from error
         if _lost(error):
@@ -142,41 +180,44 @@ def joined() -> Iterator[Processes]:
         distributed.destroy_process_group(left)
 
 
-def _join() -> tuple[Processes, Any, bool]:
-    """This process among the others, the store that all can write to, and whether they have GPUs."""
-    on_gpu = _take_gpu()
+def _join(sharing: bool) -> tuple[Processes, Any, bool]:
+    """This process among the others, the store that all can write to, and whether NCCL is between them."""
+    on_gpu = _take_gpu(sharing)
     from torch import distributed
     from torch.distributed.rendezvous import rendezvous
 
+    nccl = on_gpu > 0 and not sharing
     store, rank, count = next(rendezvous("env://"))
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=count)
-    # Rollouts and collecting take as long as they take; NCCL's patience, and accelerate's, is some minutes.
-    return Processes(rank, count, distributed.new_group(timeout=LONGEST_WAIT, backend="gloo")), store, on_gpu
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", store=store, rank=rank, world_size=count)
+    # Episodes take as long as they take; NCCL's patience, and accelerate's, is some minutes.
+    group = distributed.new_group(timeout=LONGEST_WAIT, backend="gloo")
+    return Processes(rank, count, group, max(1, on_gpu)), store, nccl
 
 
-def _take_gpu() -> bool:
+def _take_gpu(sharing: bool) -> int:
     """Let this process see its own GPU alone, as the first: engines work in threads, and one that does not say which it
-    means is on the first. Says whether there is any.
+    means is on the first. Says how many processes are on it, 0 where there is none.
 
     Raises:
-        RecipeError: there are fewer than processes.
+        RecipeError: there are fewer than processes, and no two may share one.
     """
     import torch
 
     count = torch.cuda.device_count()  # leaves CUDA as it is: once it has begun, what it sees is settled
     if not count:
-        return False
+        return 0
     here, seen = int(os.environ["LOCAL_RANK"]), os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = seen.split(",") if seen else [str(number) for number in range(count)]
-    if here >= len(gpus):
+    if here >= len(gpus) and not sharing:
         raise RecipeError(
             f"train: process {here} has no GPU of its own, there are {len(gpus)}; start as many processes"
         )
-    os.environ |= {"CUDA_VISIBLE_DEVICES": gpus[here], "LOCAL_RANK": "0"}
-    return True
+    own = here % len(gpus)
+    os.environ |= {"CUDA_VISIBLE_DEVICES": gpus[own], "LOCAL_RANK": "0"}
+    return len(range(own, launched(), len(gpus)))
 
 
-def _check_launch() -> None:
+def _check_sharding() -> None:
     for variable, kind in SHARDING.items():
         if os.environ.get(variable, "").lower() == "true":
             raise RecipeError(
@@ -184,9 +225,12 @@ def _check_launch() -> None:
                 "engine needs them whole; they are not gathered here. Launch with `torchrun` or `accelerate launch "
                 "--multi_gpu`; what one GPU does not hold may fit with `train: lora`"
             )
+
+
+def _check_machine() -> None:
     if (here := int(os.environ.get("LOCAL_WORLD_SIZE", launched()))) != launched():
         raise RecipeError(
-            f"train: {launched()} processes, {here} of them on this machine; the journal of a run is read by all while "
+            f"{launched()} processes, {here} of them on this machine; the journal of a run is read by all while "
             "it is written, which SQLite does on one machine only. Launch on one, and put frozen members on others, "
             "behind an API"
         )

@@ -19,6 +19,7 @@ from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.engine.vllm import VllmEngine, VllmServer
 from pilotfish.episode import Journal
 from pilotfish.member import MemberConfig
+from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe
 from pilotfish.spending import set_meter
 from pilotfish.team import Price
@@ -43,14 +44,19 @@ class Seats:
         journal: of the run, which says what is spent; needed where the recipe has a `max_cost`. Logs of servers are
             written beside it.
         meter: counts what is spent, for whoever shows it; set by the journal.
-        processes: that seat this team at the same time: each keeps to its part of a server's limits.
+        processes: that seat this team at the same time: each keeps to its part of a server's limits, and of the memory
+            of a GPU that several are on.
     """
 
     def __init__(
-        self, recipe: Recipe, journal: Journal | None = None, meter: Meter | None = None, processes: int = 1
+        self,
+        recipe: Recipe,
+        journal: Journal | None = None,
+        meter: Meter | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.recipe = recipe
-        self._processes = processes
+        self._processes = processes or Processes()
         self._engines: dict[tuple[Any, ...], Engine] = {}
         self._metered: dict[tuple[int, Price], Metered] = {}
         self._meter = meter or (Meter() if recipe.max_cost and journal else None)
@@ -121,7 +127,7 @@ class Seats:
 
     def _trained(self, member: MemberConfig, best: Path, version: int) -> Engine:
         if member.in_process:
-            return self._leased(member, _trained(member, best, version))
+            return self._leased(member, _trained(self._part(member), best, version))
         whole = {} if (best / "adapter_config.json").exists() else {"revision": None}  # it names a version of the base
         return self._vllm(self.recipe.trainee or "", member.changed({"model": str(best), **whole}), version)
 
@@ -166,13 +172,15 @@ class Seats:
         if member.engine == "reward":
             return self._leased(member, _scorer(member))
         if member.engine == "transformers":
-            return self._in_process(member)
+            return self._in_process(self._part(member))
         return self._vllm(name, member) if member.engine == "vllm" else _api(self._part(member), member.addresses)
 
     def _part(self, member: MemberConfig) -> MemberConfig:
         paces = ("requests_per_minute", "tokens_per_minute")
-        parts = {name: pace / self._processes for name in paces if (pace := getattr(member, name))}
-        return member.model_copy(update={**parts, "concurrency": max(1, member.concurrency // self._processes)})
+        count = self._processes.count
+        parts = {name: pace / count for name in paces if (pace := getattr(member, name))}
+        memory = member.memory / self._processes.on_gpu
+        return member.model_copy(update={**parts, "memory": memory, "concurrency": max(1, member.concurrency // count)})
 
     def _vllm(self, name: str, member: MemberConfig, version: int = 0) -> Engine:
         if member.server not in self._servers:

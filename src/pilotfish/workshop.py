@@ -37,7 +37,7 @@ class Workshop:
         self.processes = processes or Processes()
         self.background = Background()
         self.journal = run.journal()
-        self.seats = Seats(recipe, self.journal, meter, self.processes.count)
+        self.seats = Seats(recipe, self.journal, meter, self.processes)
         self.kept = Journal(cache_folder() / "answers", shared=True)
         self.pool = VerifierPool()
 

@@ -34,10 +34,16 @@ def evaluate(
     asked again. Tables are printed and written into the run's folder. With --recorded no model is needed: methods that
     were played on every task are measured, others left out by name.
     """
+    from pilotfish.cli.progress import Evaluation, quieten
+    from pilotfish.processes import follows, joined
+
+    if follows():  # the main process reads the recipe, measures, writes, and calls this one to play
+        quieten()
+        with one_line(traceback), joined(sharing=True) as processes:
+            processes.follow()
+        return
     with one_line(traceback, interrupted=lambda: "stopped; the same command goes on: what was answered is recorded"):
         recipe, folder = open_recipe(run_or_recipe, run, set)
-        from pilotfish.cli.progress import Evaluation, quieten
-
         quieten()
         from pilotfish.engine.meter import Meter
         from pilotfish.evaluate.bench import evaluate as play_all
@@ -46,12 +52,15 @@ def evaluate(
 
         measured, meter = recipe.evaluate, Meter()
         with (
+            joined(sharing=True) as processes,
             _run(folder, recipe, recorded) as opened,
             Evaluation(err(), [b.title for b in measured.benchmarks], meter, measured.samples) as progress,
         ):
             if recipe.trainee and not opened.best.exists() and not measured.weights and not recorded:
                 progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
-            results = play_all(recipe, opened, progress=progress.told, meter=meter, recorded=recorded)
+            results = play_all(
+                recipe, opened, progress=progress.told, meter=meter, recorded=recorded, processes=processes
+            )
         for result in results:
             out().print(page_rich(result))
         from pilotfish.report.main import report

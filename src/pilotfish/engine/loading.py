@@ -150,6 +150,8 @@ def convert_gguf(path: Path, folder: Path) -> None:
         model.config.eos_token_id = model.generation_config.eos_token_id = end
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".converting-"))
+    # In a launch of several processes transformers lets the first alone write, and here any may be the one that does.
+    model.should_save_on_this_rank = lambda is_main_process: True  # type: ignore[method-assign]
     try:
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pilotfish.engine.base import Completion
 from pilotfish.episode import Episode, Journal, Judge, Scopes, Team, play
 from pilotfish.episode.calls import PUT_IN
+from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.spending import arm_name
 from pilotfish.task import Task
@@ -97,13 +98,21 @@ class Field:
     kept: Journal | None = None
     concurrency: int = 512
     on_episode: Callable[[], None] = lambda: None
+    together: Processes = field(default_factory=Processes)
+    """Those that play here: each its part of the tasks, with all samples, so that equal calls on a task meet in one."""
+
+    @property
+    def mine(self) -> Sequence[Task]:
+        """The tasks that this process plays."""
+        return self.tasks[self.together.part]
 
     async def play(self, arm: Arm) -> list[Episode]:
         """One episode a task, in the order of the tasks."""
         return (await self.sample(arm, 1))[0]
 
     async def sample(self, arm: Arm, samples: int) -> list[list[Episode]]:
-        """So many episodes a task: for each sample, one a task in the order of the tasks."""
+        """So many episodes a task: for each sample, one a task in the order of the tasks. Played by all processes
+        together, and the same in each."""
         free = asyncio.Semaphore(self.concurrency)
 
         async def one(task: Task, number: int) -> Episode:
@@ -122,8 +131,11 @@ class Field:
                 self.on_episode()
                 return episode
 
-        played = await asyncio.gather(*(one(task, number) for number in range(samples) for task in self.tasks))
-        return [played[number * len(self.tasks) :][: len(self.tasks)] for number in range(samples)]
+        played = await asyncio.gather(*(one(task, number) for number in range(samples) for task in self.mine))
+        by_task = [played[at :: len(self.mine)] for at in range(len(self.mine))]
+        whole = await asyncio.to_thread(self.together.whole, by_task)
+        self.journal.look()  # what the others have written is found from here on
+        return [[of_task[number] for of_task in whole] for number in range(samples)]
 
     def scopes(self, arm: Arm, task: Task, sample: int = 0) -> Scopes:
         """Who shares the answers of an episode: all methods, on one sample of a task."""

@@ -2,6 +2,9 @@
 
 results = evaluate(recipe, run)                  # plays what is not recorded, writes the files of `record` into the run
 results = evaluate(recipe, run, recorded=True)   # asks nobody: the methods whose episodes are all recorded
+
+Several processes play together: each its part of every arm, with engines and a file of the journal of its own. The main
+one calls the others, measures and writes.
 """
 
 from __future__ import annotations
@@ -9,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 from pilotfish.cache import cache_folder
 from pilotfish.curriculum import curriculum
@@ -33,6 +38,7 @@ from pilotfish.evaluate.scores import Score, scored
 from pilotfish.evaluate.seeds import OtherSeeds, OverSeeds
 from pilotfish.evaluate.table import Row
 from pilotfish.overlap import overlap
+from pilotfish.processes import Processes, check_recipe
 from pilotfish.recipe import EvaluateConfig, Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -44,7 +50,7 @@ Progress = Callable[[str, int, int], None]
 """Arm or stage, done, of how many."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # asyncio.run spells out what it returns: seconds, for all episodes
 class Result:
     """One benchmark's comparison."""
 
@@ -77,6 +83,7 @@ def evaluate(
     progress: Progress = lambda stage, done, of: None,
     meter: Meter | None = None,
     recorded: bool = False,
+    processes: Processes | None = None,
 ) -> list[Result]:
     """Play and measure every arm of a recipe, with each team of `evaluate.models`.
 
@@ -85,10 +92,12 @@ def evaluate(
         run: where the record is; its best weights are the trained arm, where there are any.
         progress: told of each finished episode.
         meter: counts what is spent, for whoever shows it.
-        recorded: measure from the record alone, without models: see `recall`.
+        recorded: measure from the record alone, without models: see `recall`. The main process does.
+        processes: of which this is the main one, and the others follow; this one alone when None.
 
     Raises:
-        RecipeError: no benchmark to evaluate on, or `evaluate.seeds` names a run without the same figures.
+        RecipeError: no benchmark to evaluate on, `evaluate.seeds` names a run without the same figures, or a recipe
+            that several processes cannot play.
         RunError: nothing is to be played, and no arm is recorded whole.
         MaxCostReached: the run has spent what it may; says what is left.
     """
@@ -100,21 +109,52 @@ def evaluate(
         if recorded:
             results = asyncio.run(_remeasure(recipe, run, pool.judge, others))
         else:
-            results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter))
+            together = processes or Processes()
+            for team in recipe.teams().values():
+                check_recipe(team, together.count)
+            together.call(partial(_take_part, recipe, run.folder))
+            results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter, together))
     write(results, run.folder)
     return results
 
 
 async def _evaluate(
-    recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds, progress: Progress, meter: Meter | None
+    recipe: Recipe,
+    run: Run,
+    judge: Judge,
+    others: OtherSeeds,
+    progress: Progress,
+    meter: Meter | None,
+    together: Processes,
 ) -> list[Result]:
-    journal, kept = run.journal(), Journal(cache_folder() / "answers", shared=True)
-    seats = Seats(recipe, journal, meter)
-    try:
-        fields = _fields(recipe, run, journal, judge, kept)
+    async with _opened(recipe, run, judge, meter, together) as (seats, fields):
+        _warn_of_overlap(recipe, run, fields)
         played = await _played(recipe, run, seats, fields, progress)
         judging = {name: seats.engine(name) for name in recipe.judges}
         return await _measured(recipe, fields, played, judging, others)
+
+
+def _take_part(recipe: Recipe, folder: Path, together: Processes) -> None:
+    """Play beside the main process, which has the run's lock, brings the news and gives the warnings."""
+    with VerifierPool() as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asyncio.run(_play_along(recipe, Run(folder), pool.judge, together))
+
+
+async def _play_along(recipe: Recipe, run: Run, judge: Judge, together: Processes) -> None:
+    async with _opened(recipe, run, judge, None, together) as (seats, fields):
+        await _played(recipe, run, seats, fields, lambda stage, done, of: None)
+
+
+@asynccontextmanager
+async def _opened(
+    recipe: Recipe, run: Run, judge: Judge, meter: Meter | None, together: Processes
+) -> AsyncIterator[tuple[Seats, list[Field]]]:
+    """What one process plays with."""
+    journal, kept = run.journal(), Journal(cache_folder() / "answers", shared=True)
+    seats = Seats(recipe, journal, meter, together)
+    try:
+        yield seats, _fields(recipe, journal, judge, kept, together)
     finally:
         await seats.close()
         journal.close()
@@ -124,18 +164,18 @@ async def _evaluate(
 async def _remeasure(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds) -> list[Result]:
     """The results of what is recorded whole; nobody is asked, and nothing is written into the record."""
     with closing(run.journal(writable=False)) as journal:
-        fields = _fields(recipe, run, journal, judge)
+        fields = _fields(recipe, journal, judge, None, Processes())
+        _warn_of_overlap(recipe, run, fields)
         played = await recall(recipe, run, fields)
         return await _measured(recipe, fields, played, judges(recipe, played), others)
 
 
-def _fields(recipe: Recipe, run: Run, journal: Journal, judge: Judge, kept: Journal | None = None) -> list[Field]:
-    fields = [
-        Field(source.title, load_tasks(source), journal, judge, recipe.seed, kept, recipe.evaluate.concurrency)
+def _fields(recipe: Recipe, journal: Journal, judge: Judge, kept: Journal | None, together: Processes) -> list[Field]:
+    at_once = recipe.evaluate.concurrency
+    return [
+        Field(source.title, load_tasks(source), journal, judge, recipe.seed, kept, at_once, together=together)
         for source in recipe.evaluate.benchmarks
     ]
-    _warn_of_overlap(recipe, run, fields)
-    return fields
 
 
 async def _measured(
@@ -216,7 +256,7 @@ async def play_arms(on: Field, arms: Sequence[Arm], config: EvaluateConfig, prog
         queue.append(control(arm_name(lead.model, CONTROLS["empty"]), lead, lambda task: ""))
     while queue:
         arm = queue.pop(0)
-        counted = replace(on, on_episode=_counter(progress, arm.name, samples * len(on.tasks)))
+        counted = replace(on, on_episode=_counter(progress, arm.name, samples * len(on.mine)))
         played.append(Played(arm, await counted.sample(arm, samples)))
         if arm is lead and "shuffled" in config.controls:
             words = another_tasks_words(played[-1].first, on.tasks)

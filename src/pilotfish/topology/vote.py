@@ -55,7 +55,8 @@ async def vote(
     """
     plays = ballot(of=of, samples=samples, member=member, members=members, options=options)
     _check_chance(room, plays)
-    said = await room.gather(*(play.function(task, again, **play.options) for play, again in _rooms(room, plays)))
+    labels = [play.label for play in plays]
+    said = await room.gather(*(_play(task, room, play, labels, at) for at, play in enumerate(plays)))
     heard = [one for one in said if isinstance(one, str) or one.answered]
     if not heard:
         return said[0]  # nobody was there to answer: the episode has no verdict
@@ -100,12 +101,10 @@ def _check_chance(room: Room, plays: Sequence[Topology]) -> None:
         )
 
 
-def _rooms(room: Room, plays: Sequence[Topology]) -> list[tuple[Topology, _Again]]:
-    """Each play with its room, numbered among those that play the same."""
-    labels = [play.label for play in plays]
-    return [
-        (play, _Again(room, labels[:at].count(play.label), labels.count(play.label))) for at, play in enumerate(plays)
-    ]
+async def _play(task: Task, room: Room, play: Topology, labels: list[str], at: int) -> Turn | str:
+    """The play at a place of the vote, numbered among those that play the same."""
+    again = _Again(room, labels[:at].count(play.label), labels.count(play.label))
+    return await play.function(task, again, **play.options)
 
 
 @dataclass(frozen=True)

@@ -206,12 +206,10 @@ class Learning:
 
     def on_holdout(self, arm: Arm) -> list[Episode]:
         """An episode a task of the holdout; each process plays its part of them."""
-        shop, tasks = self.workshop, self.groups.tasks.holdout
-        name, mine = f"{self.run.place}holdout", tasks[shop.processes.part]
-        field = Field(name, mine, shop.journal, shop.pool.judge, self.recipe.seed, shop.kept)
-        episodes = dict(zip((task.id for task in mine), shop.play(field.play(arm)), strict=True))
-        played = {task: episode for part in shop.processes.gathered(episodes) for task, episode in part.items()}
-        return [played[task.id] for task in tasks]
+        shop, name = self.workshop, f"{self.run.place}holdout"
+        tasks, judge = self.groups.tasks.holdout, shop.pool.judge
+        field = Field(name, tasks, shop.journal, judge, self.recipe.seed, shop.kept, together=shop.processes)
+        return shop.play(field.play(arm))
 
     def save(self, trainer: Trainer, step: int) -> None:
         """Put the weights into the run's `best`; a kill at any moment leaves the old ones or the new ones, whole."""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pilotfish.engine.meter import Meter
-from pilotfish.processes import Processes, joined
+from pilotfish.processes import Processes, check_recipe, joined
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.train.learning import learn
@@ -79,17 +79,7 @@ def check_division(recipe: Recipe, processes: int) -> None:
     """
     if processes == 1:
         return
-    if recipe.max_cost is not None:
-        raise RecipeError(
-            f"max_cost is {recipe.max_cost:g}, and {processes} processes cannot see what the others spend; leave it "
-            "out and set a limit at the provider, or train in one process"
-        )
-    for name, member in recipe.team.items():
-        if member.engine == "vllm":
-            raise RecipeError(
-                f"team.{name}: {processes} processes would each start a server; start one with `vllm serve "
-                f"{member.model}` and name it with engine: openai and base_url"
-            )
+    check_recipe(recipe, processes)
     for config in (recipe.train, *recipe.stages.values()):
         if isinstance(config, TrainConfig):
             try:
