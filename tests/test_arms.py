@@ -11,7 +11,7 @@ import pytest
 
 from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
 from pilotfish.curriculum import curriculum
-from pilotfish.engine.base import Completion
+from pilotfish.engine.base import Completion, Refused
 from pilotfish.evaluate.accounts import asked
 from pilotfish.evaluate.arms import Arm, Field, Played, another_tasks_words, baselines, best_constant, control
 from pilotfish.evaluate.comparison import rows as rows_of
@@ -20,7 +20,7 @@ from pilotfish.evaluate.scores import scored
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.seats import Seats
 from pilotfish.team import Member, Messages, Usage
-from pilotfish.topology import hint
+from pilotfish.topology import hint, solo
 
 TASKS = [Task(f"t{n}", f"What is {n} + 1?", str(n + 1)) for n in range(4)]
 
@@ -103,6 +103,37 @@ def test_an_answer_that_took_no_tokens_is_a_call_all_the_same(tmp_path: Path) ->
     team = Arm(team.name, team.topology, Team(team.team.members, {**team.team.engines, "collaborator": wordless}))
     played = Played(team, [asyncio.run(Field("b", TASKS, Journal(tmp_path), judge).play(team))])
     assert asked([played], set())["collaborator"].account.calls == wordless.calls == 4
+
+
+class Stopping(ScriptedEngine):
+    """Answers nobody, and refuses the last task."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.waiting = 0
+
+    async def complete(self, messages: Messages, sampling: Sampling, seed: int) -> Completion:
+        if TASKS[-1].question in messages[-1]["content"]:
+            raise Refused("no such model")
+        self.waiting += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+        raise AssertionError
+
+
+def test_an_evaluation_that_ends_by_an_error_leaves_no_call_in_flight(tmp_path: Path) -> None:
+    actor = Stopping()
+    alone = Arm("solo", solo, Team({"actor": arm(0.0).team.members["actor"]}, {"actor": actor}))
+
+    async def scenario() -> None:
+        with pytest.raises(Refused, match="no such model"):
+            await Field("b", TASKS, Journal(tmp_path), judge).play(alone)
+        assert actor.waiting == 0
+        assert len(asyncio.all_tasks()) == 1, "what would ask again once engines are closed"
+
+    asyncio.run(scenario())
 
 
 def test_a_benchmark_with_a_slash_in_its_name_has_a_file() -> None:

@@ -7,10 +7,9 @@ finds them answered. A bounded number is in flight; what is in the journal is no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 from pilotfish.collect.manifest import Leader
 from pilotfish.collect.store import Line, Store
@@ -19,6 +18,7 @@ from pilotfish.episode import Episode, Horizon, Scopes, Team, Turn, episode_id, 
 from pilotfish.episode.calls import Live, digest
 from pilotfish.episode.hearing import heard, scopes_of
 from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.spread import spread
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling
 from pilotfish.topology import Topology
@@ -27,7 +27,6 @@ from pilotfish.train.rollout import TooManyOutages
 from pilotfish.verify import Verdict
 from pilotfish.workshop import Workshop
 
-T = TypeVar("T")
 Told = Callable[[str, int, Mapping[str, float]], None]
 """See `pilotfish.train.main.Told`; `collect` comes with sets done, and `of`, `answers` and `absent`."""
 
@@ -231,26 +230,6 @@ def rounds_of(episode: Episode) -> dict[int, list[Turn]]:
         if placed.turn.member != episode.trainee:
             rounds.setdefault(placed.depth, []).append(placed.turn)
     return rounds
-
-
-async def spread(jobs: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:
-    """Do all jobs, so many at a time and with no more asyncio tasks than that; the first error ends the rest."""
-    rest = iter(jobs)
-
-    async def worker() -> None:
-        for job in rest:
-            await work(job)
-
-    workers: list[asyncio.Task[None]] = []
-    try:
-        for _ in range(min(at_once, len(jobs))):
-            workers.append(asyncio.create_task(worker()))
-            await asyncio.sleep(0)  # the first calls are on their way while the last workers are made
-        await asyncio.gather(*workers)
-    finally:
-        for each in workers:
-            each.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
 
 
 async def _unjudged(task: Task, answer: str, form: str) -> Verdict:

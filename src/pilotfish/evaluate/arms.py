@@ -20,6 +20,7 @@ from pilotfish.episode.calls import PUT_IN
 from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.spending import arm_name
+from pilotfish.spread import spread
 from pilotfish.task import Task
 from pilotfish.team import Messages, Sampling, Usage
 from pilotfish.topology import Topology, alone, solo, vote
@@ -113,26 +114,26 @@ class Field:
     async def sample(self, arm: Arm, samples: int) -> list[list[Episode]]:
         """So many episodes a task: for each sample, one a task in the order of the tasks. Played by all processes
         together, and the same in each."""
-        free = asyncio.Semaphore(self.concurrency)
+        mine, episodes = self.mine, dict[tuple[int, int], Episode]()
 
-        async def one(task: Task, number: int) -> Episode:
-            async with free:
-                episode = await play(
-                    task,
-                    arm.topology,
-                    arm.team_for(task),
-                    self.journal,
-                    self.scopes(arm, task, number),
-                    judge=self.judge,
-                    arm=arm.name,
-                    kept=self.kept,
-                    ask_again=True,
-                )
-                self.on_episode()
-                return episode
+        async def one(job: tuple[int, int]) -> None:
+            task, number = mine[job[0]], job[1]
+            episodes[job] = await play(
+                task,
+                arm.topology,
+                arm.team_for(task),
+                self.journal,
+                self.scopes(arm, task, number),
+                judge=self.judge,
+                arm=arm.name,
+                kept=self.kept,
+                ask_again=True,
+            )
+            self.on_episode()
 
-        played = await asyncio.gather(*(one(task, number) for number in range(samples) for task in self.mine))
-        by_task = [played[at :: len(self.mine)] for at in range(len(self.mine))]
+        jobs = [(at, number) for number in range(samples) for at in range(len(mine))]
+        await spread(jobs, one, self.concurrency)
+        by_task = [[episodes[at, number] for number in range(samples)] for at in range(len(mine))]
         whole = await asyncio.to_thread(self.together.whole, by_task)
         self.journal.look()  # what the others have written is found from here on
         return [[of_task[number] for of_task in whole] for number in range(samples)]

@@ -20,13 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.collect.sets import OUTAGES, spread
+from pilotfish.collect.sets import OUTAGES
 from pilotfish.collect.store import Store
 from pilotfish.episode import Episode, Horizon, Scopes, Team, play
 from pilotfish.lab.data import read_rows
 from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
+from pilotfish.spread import spread
 from pilotfish.task import Task
 from pilotfish.team import Message
 from pilotfish.topology import Topology
