@@ -12,11 +12,10 @@ other one.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from pathlib import Path
 from statistics import median
 
+from _launched import launched
 from pilotfish.run import Run
 
 WARM_UP = 2
@@ -24,11 +23,7 @@ WARM_UP = 2
 
 def trained(recipe: str, folder: Path, count: int, settings: list[str]) -> list[dict[str, float]]:
     """What each step of a training in so many processes logged."""
-    if folder.exists():
-        sys.exit(f"{folder} is there already, with figures of its own; name another folder")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count), "-m", "--"]
-    command = ["pilotfish", "train", recipe, "--run", str(folder), *settings]
-    subprocess.run([sys.executable, *(launcher if count > 1 else ["-m"]), *command], check=True)
+    launched(count, "train", recipe, folder, settings)
     return [row for row in Run(folder).logged() if row["kind"] == "step"]
 
 
@@ -49,8 +44,7 @@ def main() -> None:
     arms += [(f"or-{number}", 1, other) for number, other in enumerate(args.others, 1)]
     first: list[dict[str, float]] = []
     for name, count, more in arms:
-        settings = [word for setting in (*args.set, *more) for word in ("--set", setting)]
-        steps = trained(args.recipe, args.folder / name, count, settings)
+        steps = trained(args.recipe, args.folder / name, count, [*args.set, *more])
         first = first or steps
         base, taken = (median(row["seconds/step"] for row in rows[WARM_UP:]) for rows in (first, steps))
         print(f"processes {count}", *more, f" seconds a step {taken:.2f}  ratio {base / taken:.2f}", end="  ")
