@@ -33,6 +33,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for member in data["team"].values():
         member["dtype"] = "float32"  # in bfloat16 the batch that a call is in can change a token
     data["tasks"]["train"] = exact(folder / "train.jsonl", TASKS + 6)  # those of the benchmark are not trained on
+    data["evaluate"]["against"].append("alone")  # nobody leads this team: a warning
     benchmarks = [exact(folder / "test.jsonl", TASKS), backwards(exact(folder / "again.jsonl", 2))]
     data["evaluate"] |= {"benchmarks": benchmarks, "samples": 2, "models": {}, "weights": {}}
     run = Run(folder / "trained", parse_recipe(data))
@@ -79,6 +80,11 @@ def results(run: Path) -> dict[str, Any]:
     return _untimed(found)
 
 
+def written(run: Path) -> str:
+    """When it was measured, to the second."""
+    return str(json.loads((run / "results.json").read_text())["written"])
+
+
 def _untimed(found: Any) -> Any:
     if isinstance(found, list):
         return [_untimed(one) for one in found]
@@ -105,6 +111,7 @@ def test_only_the_main_process_speaks(scene: Path) -> None:
     _, (main, other) = ended(scene / "out" / "two")
     assert "hint, trained: 2 tasks x 2 samples" in main, "its own share of three"
     assert f"in {scene / 'two'}: results.md" in main
+    assert main.count("not compared with, since the team lacks who answers there: alone") == 1
     assert other == ""
 
 
@@ -138,4 +145,5 @@ def test_the_main_process_measures_a_record_while_the_others_wait(scene: Path) -
     assert codes == [0, 0]
     assert other == ""
     assert results(scene / "recorded") == results(scene / "two")
+    assert written(scene / "recorded") > written(scene / "two")
     assert asked(scene / "recorded") == asked(scene / "two")

@@ -13,7 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from board import tasks_file
 from pilotfish.engine import loading
 from pilotfish.evaluate.bench import evaluate
-from pilotfish.processes import Processes, _take_gpu, joined
+from pilotfish.processes import LAUNCHED, Processes, _take_gpu, joined
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -44,9 +44,24 @@ def test_a_launch_that_divides_the_weights_is_refused(variable: str, tmp_path: P
 def test_a_launch_on_several_machines_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    for name in LAUNCHED:
+        monkeypatch.setenv(name, "0")
     for sharing in (False, True):
         with pytest.raises(RecipeError, match=r"^16 processes, 8 of them on this machine"), joined(sharing=sharing):
             pass
+    monkeypatch.setenv("RANK", "3")
+    with pytest.raises(SystemExit), joined():
+        pass
+
+
+def test_a_launch_that_lacks_what_a_launcher_tells_is_refused(monkeypatch: Any) -> None:
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    lacking = r"\$LOCAL_RANK, \$MASTER_ADDR, \$MASTER_PORT; start with torchrun"
+    with pytest.raises(RecipeError, match=rf"\$WORLD_SIZE is 2 without {lacking}"), joined(sharing=True):
+        pass
 
 
 def test_an_evaluation_does_not_ask_how_weights_in_training_are_divided(monkeypatch: Any) -> None:
@@ -123,8 +138,8 @@ def test_a_process_sees_its_own_gpu_as_the_first(seen: str, own: str, monkeypatc
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
     assert _take_gpu(sharing=False) == 1
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"]) == (own, "0")
-    monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(RecipeError, match="process 2 has no GPU of its own"):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(RecipeError, match="3 processes, and 2 of them have a GPU; start 2"):
         _take_gpu(sharing=False)
 
 

@@ -194,8 +194,10 @@ def test_a_vote_of_equal_answers_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"samples": 0}, "samples is 0; give 1 or more"),
-        ({"samples": "many"}, "samples is 'many'; give 1 or more"),
+        ({"samples": 0}, "samples is 0; give a whole number, 1 or more"),
+        ({"samples": "many"}, "samples is 'many'; give a whole number, 1 or more"),
+        ({"samples": True}, "samples is True; give a whole number"),
+        ({"members": "ann"}, "members is 'ann'; give a list, or member: ann"),
         ({"member": "ann", "members": ["bob"]}, r"member is 'ann' and members is \['bob'\]; give one of the two"),
         ({"of": "choir"}, "topology 'choir': not one of"),
         ({"of": "leader", "member": "ann"}, "topology leader has no option 'member'"),

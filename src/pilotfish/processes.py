@@ -32,6 +32,8 @@ LONGEST_WAIT = timedelta(days=14)
 """For a process that plays episodes, while others wait for it. One that has ended is noticed at once."""
 SHARDING = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
 """How `accelerate launch` says that weights or optimizer states are divided."""
+LAUNCHED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What a launcher of several processes tells each of them, beside how many there are."""
 
 
 class Processes:
@@ -151,15 +153,21 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
         RunError: another process was lost.
         SystemExit: another process has failed, and said why.
     """
-    _check_machine()
-    if not sharing:
-        _check_sharding()
+    try:
+        _check_machine()
+        if not sharing:
+            _check_sharding()
+        if launched() > 1:
+            processes, store, nccl = _join(sharing)
+    except (RecipeError, KeyboardInterrupt):
+        if follows():
+            raise SystemExit(1) from None  # it is the same for all, and the main process says it
+        raise
     if launched() == 1:
         yield Processes()
         return
     from torch import distributed
 
-    processes, store, nccl = _join(sharing)
     left = None
     try:
         yield processes
@@ -206,15 +214,13 @@ def _take_gpu(sharing: bool) -> int:
     count = torch.cuda.device_count()  # leaves CUDA as it is: once it has begun, what it sees is settled
     if not count:
         return 0
-    here, seen = int(os.environ["LOCAL_RANK"]), os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = seen.split(",") if seen else [str(number) for number in range(count)]
-    if here >= len(gpus) and not sharing:
-        raise RecipeError(
-            f"train: process {here} has no GPU of its own, there are {len(gpus)}; start as many processes"
-        )
-    own = here % len(gpus)
+    if launched() > count and not sharing:
+        raise RecipeError(f"train: {launched()} processes, and {count} of them have a GPU; start {count}")
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = seen.split(",") if seen else [str(number) for number in range(count)]  # what follows a wrong one is not seen
+    own = int(os.environ["LOCAL_RANK"]) % count
     os.environ |= {"CUDA_VISIBLE_DEVICES": gpus[own], "LOCAL_RANK": "0"}
-    return len(range(own, launched(), len(gpus)))
+    return len(range(own, launched(), count))
 
 
 def _check_sharding() -> None:
@@ -228,6 +234,10 @@ def _check_sharding() -> None:
 
 
 def _check_machine() -> None:
+    if launched() > 1 and (lacking := [f"${name}" for name in LAUNCHED if name not in os.environ]):
+        raise RecipeError(
+            f"$WORLD_SIZE is {launched()} without {', '.join(lacking)}; start with torchrun, or unset WORLD_SIZE"
+        )
     if (here := int(os.environ.get("LOCAL_WORLD_SIZE", launched()))) != launched():
         raise RecipeError(
             f"{launched()} processes, {here} of them on this machine; the journal of a run is read by all while "
@@ -238,12 +248,14 @@ def _check_machine() -> None:
 
 def _said_by_another(error: BaseException, store: Any, processes: Processes) -> bool:
     """Whether the user hears of it from another process. An interrupt reaches all, and the main one speaks."""
-    if isinstance(error, KeyboardInterrupt):
-        return not processes.main
-    try:
-        return int(store.add("pilotfish/failed", 1)) > 1
-    except RuntimeError:  # the process that holds the store is gone
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if interrupted and not processes.main:
         return True
+    try:
+        before = int(store.add("pilotfish/failed", 1)) > 1
+    except RuntimeError:  # whoever held the store is gone: torchrun, which says nothing any more, or the main process
+        return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and not processes.main
+    return before and not interrupted
 
 
 def _lost(error: BaseException) -> bool:

@@ -259,7 +259,9 @@ def _others(recipe: Recipe) -> list[Topology]:
         _check_seats(other.name, other.options, recipe)
     answered = [other for other in told_apart.values() if set(answering(other)) <= set(recipe.team)]
     if left_out := [other.label for other in told_apart.values() if other not in answered and other != solo]:
-        warnings.warn(f"not compared with, since the team lacks who answers there: {', '.join(left_out)}", stacklevel=2)
+        warnings.warn(
+            f"not compared with, since the team lacks who answers there: {', '.join(left_out)}", stacklevel=1
+        )  # told once
     return answered
 
 

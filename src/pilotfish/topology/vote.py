@@ -79,8 +79,10 @@ def ballot(
     Raises:
         ValueError: no such topology or option, `samples` below 1, or both `member` and `members`.
     """
-    if not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"vote: samples is {samples!r}; give 1 or more")
+    if type(samples) is not int or samples < 1:
+        raise ValueError(f"vote: samples is {samples!r}; give a whole number, 1 or more")
+    if isinstance(members, str):
+        raise ValueError(f"vote: members is {members!r}; give a list, or member: {members}")
     if member is not None and members is not None:
         raise ValueError(f"vote: member is {member!r} and members is {list(members)!r}; give one of the two")
     played = find(of).bind(**(options or {}))
