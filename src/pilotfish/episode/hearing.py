@@ -60,7 +60,8 @@ async def heard(task: Task, text: str, form: str, members: Mapping[str, Member],
 
 
 def recorded(by_rule: Judge, members: Mapping[str, Member], engines: Mapping[str, Engine], journal: Journal) -> Judge:
-    """A judge that asks nobody: by rule, or from what a member has said before about the same words.
+    """A judge that asks nobody: by rule, equal answers to a task once, or from what a member has said before about the
+    same words.
 
     Args:
         by_rule: judges tasks that no member judges.
@@ -69,9 +70,14 @@ def recorded(by_rule: Judge, members: Mapping[str, Member], engines: Mapping[str
         journal: of the run.
     """
 
+    known: dict[tuple[str, str, str], Verdict] = {}
+
     async def judge(task: Task, text: str, form: str) -> Verdict:
         if task.judge is None:
-            return await by_rule(task, text, form)
+            said = (task.id, text, form)
+            if said not in known:
+                known[said] = await by_rule(task, text, form)
+            return known[said]
         return await heard(task, text, form, members, _Recorded(scopes_of(task, Scopes("")), engines, journal))
 
     return judge
