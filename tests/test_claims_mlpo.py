@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -117,10 +118,7 @@ def test_two_gpus_have_as_many_places_each(project: Path) -> None:
 
 
 def test_several_processes_share_an_evaluation(project: Path) -> None:
-    torchrun = project / "torchrun"
-    torchrun.write_text('#!/usr/bin/env bash\necho "$@" >>launches\nshift 4\n"$@"\n')
-    torchrun.chmod(0o755)
-    evaluation = called(project, "filter", EVAL_PROCESSES="3", TORCHRUN=str(torchrun))[-1]
-    assert evaluation.startswith("eval ")
-    launches = (project / "launches").read_text().splitlines()
-    assert launches == [f"--standalone --nproc_per_node 3 --no-python {project / 'fake'} {evaluation}"]
+    torchrun = f"{sys.executable} -m torch.distributed.run"
+    *_, first, second = called(project, "filter", EVAL_PROCESSES="2", TORCHRUN=torchrun)
+    assert first == second
+    assert opened(first)[:2] == ("eval", "runs/h200-mlpo-filter")

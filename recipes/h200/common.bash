@@ -16,7 +16,7 @@ at_once=${AT_ONCE:-3}               # trainings that share a GPU
 tables_at_once=${TABLES_AT_ONCE:-2} # evaluations beside them
 evaluate=($pilotfish eval)
 ((${EVAL_PROCESSES:-1} == 1)) || # that share an evaluation, and its GPU
-    evaluate=(${TORCHRUN:-torchrun} --standalone --nproc_per_node "$EVAL_PROCESSES" --no-python "${evaluate[@]}")
+    evaluate=(${TORCHRUN:-torchrun} --standalone --nproc_per_node "$EVAL_PROCESSES" --no-python -- "${evaluate[@]}")
 failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
 declare -A of=() started=()
