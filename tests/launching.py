@@ -42,6 +42,22 @@ def ended(out: Path) -> tuple[list[int], list[str]]:
     return codes, [(out / str(rank)).read_text() for rank in range(len(codes))]
 
 
+def assert_one_says_why(out: Path, why: str) -> None:
+    """The second of two processes has failed: both ended, and it alone said why."""
+    codes, (main, other) = ended(out)
+    assert codes == [1, 2]
+    assert other == f"{why}\n"
+    assert "Error" not in main
+    assert "Traceback" not in main
+
+
+def assert_loss_is_told(out: Path) -> None:
+    """The second of two processes was killed: the first ended too, and said so."""
+    codes, (main, _) = ended(out)
+    assert codes == [2, -9]
+    assert main.splitlines()[-1].startswith("a process of this launch has ended without a word")
+
+
 def _launch(job: dict[str, Any]) -> None:
     out, count = Path(job["out"]), job["processes"]
     out.mkdir(parents=True)

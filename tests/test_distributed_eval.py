@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from board import tasks_file
-from launching import ended, launch
+from launching import assert_loss_is_told, assert_one_says_why, ended, launch
 from pilotfish.recipe import parse_recipe
 from pilotfish.run import Run
 from test_distributed import asked
@@ -116,17 +116,11 @@ def test_only_the_main_process_speaks(scene: Path) -> None:
 
 
 def test_a_process_that_fails_ends_both_and_says_why_alone(scene: Path) -> None:
-    codes, (main, other) = ended(scene / "out" / "refused")
-    assert codes == [1, 2]
-    assert other == "actor: no key in $ACTOR_KEY; export it\n"
-    assert "Error" not in main
-    assert "Traceback" not in main
+    assert_one_says_why(scene / "out" / "refused", "actor: no key in $ACTOR_KEY; export it")
 
 
 def test_a_process_that_is_killed_ends_both(scene: Path) -> None:
-    codes, (main, _) = ended(scene / "out" / "killed")
-    assert codes == [2, -9]
-    assert main.splitlines()[-1].startswith("a process of this launch has ended without a word")
+    assert_loss_is_told(scene / "out" / "killed")
 
 
 @pytest.mark.parametrize("processes", [1, 2])
