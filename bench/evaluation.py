@@ -9,21 +9,20 @@ differ.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 
-from _launched import launched
+from _launch import launch, parser
 from pilotfish import Journal
 
 
 def played(folder: Path) -> tuple[float, int]:
     """Seconds from the first call of a run to its last answer, and how many calls were made."""
-    journal = Journal(folder / "journal", writable=False)
-    turns = list(journal.turns())
+    with closing(Journal(folder / "journal", writable=False)) as journal:
+        turns = list(journal.turns())
     ended = max(turn.started + (turn.completion.seconds if turn.completion else 0.0) for turn in turns)
-    journal.close()
     return ended - min(turn.started for turn in turns), len(turns)
 
 
@@ -34,16 +33,11 @@ def answers(folder: Path) -> dict[str, str | None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--counts", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--set", action="append", default=[], help="see `pilotfish eval`")
-    args = parser.parse_args()
+    args = parser(__doc__).parse_args()
     base, first = 0.0, dict[str, str | None]()
     for count in args.counts:
         folder, began = args.folder / str(count), time.monotonic()
-        launched(count, "eval", args.recipe, folder, args.set)
+        launch(count, "eval", args.recipe, folder, args.set)
         whole = time.monotonic() - began
         seconds, calls = played(folder)
         said = answers(folder)

@@ -11,11 +11,10 @@ other one.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from statistics import median
 
-from _launched import launched
+from _launch import launch, parser
 from pilotfish.run import Run
 
 WARM_UP = 2
@@ -23,7 +22,7 @@ WARM_UP = 2
 
 def trained(recipe: str, folder: Path, count: int, settings: list[str]) -> list[dict[str, float]]:
     """What each step of a training in so many processes logged."""
-    launched(count, "train", recipe, folder, settings)
+    launch(count, "train", recipe, folder, settings)
     return [row for row in Run(folder).logged() if row["kind"] == "step"]
 
 
@@ -33,13 +32,9 @@ def apart(steps: list[dict[str, float]], others: list[dict[str, float]], name: s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--counts", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--set", action="append", default=[], help="for all of them, see `pilotfish train`")
-    parser.add_argument("--or", action="append", nargs="+", default=[], dest="others", help="one more, in one process")
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--or", action="append", nargs="+", default=[], dest="others", help="one more, in one process")
+    args = options.parse_args()
     arms = [(str(count), count, []) for count in args.counts]
     arms += [(f"or-{number}", 1, other) for number, other in enumerate(args.others, 1)]
     first: list[dict[str, float]] = []

@@ -14,9 +14,10 @@ gpus=${GPUS:-${CUDA_VISIBLE_DEVICES:-0}}
 gpus=(${gpus//,/ })                 # their numbers
 at_once=${AT_ONCE:-3}               # trainings that share a GPU
 tables_at_once=${TABLES_AT_ONCE:-2} # evaluations beside them
+eval_processes=${EVAL_PROCESSES:-1} # that share an evaluation, and its GPU
 evaluate=($pilotfish eval)
-((${EVAL_PROCESSES:-1} == 1)) || # that share an evaluation, and its GPU
-    evaluate=(${TORCHRUN:-torchrun} --standalone --nproc_per_node "$EVAL_PROCESSES" --no-python -- "${evaluate[@]}")
+((eval_processes == 1)) ||
+    evaluate=(${TORCHRUN:-torchrun} --standalone --nproc_per_node "$eval_processes" --no-python -- "${evaluate[@]}")
 failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
 declare -A of=() started=()

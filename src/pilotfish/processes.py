@@ -154,9 +154,7 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
         SystemExit: another process has failed, and said why.
     """
     try:
-        _check_machine()
-        if not sharing:
-            _check_sharding()
+        _check_launch(sharing)
         if launched() > 1:
             processes, store, nccl = _join(sharing)
     except (RecipeError, KeyboardInterrupt):
@@ -223,17 +221,14 @@ def _take_gpu(sharing: bool) -> int:
     return len(range(own, launched(), count))
 
 
-def _check_sharding() -> None:
+def _check_launch(sharing: bool) -> None:
     for variable, kind in SHARDING.items():
-        if os.environ.get(variable, "").lower() == "true":
+        if not sharing and os.environ.get(variable, "").lower() == "true":
             raise RecipeError(
                 f"train: ${variable} is set: {kind} divides the weights or their optimizer's state, and the trainee's "
                 "engine needs them whole; they are not gathered here. Launch with `torchrun` or `accelerate launch "
                 "--multi_gpu`; what one GPU does not hold may fit with `train: lora`"
             )
-
-
-def _check_machine() -> None:
     if launched() > 1 and (lacking := [f"${name}" for name in LAUNCHED if name not in os.environ]):
         raise RecipeError(
             f"$WORLD_SIZE is {launched()} without {', '.join(lacking)}; start with torchrun, or unset WORLD_SIZE"

@@ -114,11 +114,10 @@ class Field:
     async def sample(self, arm: Arm, samples: int) -> list[list[Episode]]:
         """So many episodes a task: for each sample, one a task in the order of the tasks. Played by all processes
         together, and the same in each."""
-        mine, episodes = self.mine, dict[tuple[int, int], Episode]()
 
-        async def one(job: tuple[int, int]) -> None:
-            task, number = mine[job[0]], job[1]
-            episodes[job] = await play(
+        async def one(job: tuple[Task, int]) -> Episode:
+            task, number = job
+            episode = await play(
                 task,
                 arm.topology,
                 arm.team_for(task),
@@ -130,10 +129,11 @@ class Field:
                 ask_again=True,
             )
             self.on_episode()
+            return episode
 
-        jobs = [(at, number) for number in range(samples) for at in range(len(mine))]
-        await spread(jobs, one, self.concurrency)
-        by_task = [[episodes[at, number] for number in range(samples)] for at in range(len(mine))]
+        mine = self.mine
+        played = await spread([(task, number) for number in range(samples) for task in mine], one, self.concurrency)
+        by_task = [played[at :: len(mine)] for at in range(len(mine))]
         whole = await asyncio.to_thread(self.together.whole, by_task)
         self.journal.look()  # what the others have written is found from here on
         return [[of_task[number] for of_task in whole] for number in range(samples)]
@@ -259,9 +259,8 @@ def _others(recipe: Recipe) -> list[Topology]:
         _check_seats(other.name, other.options, recipe)
     answered = [other for other in told_apart.values() if set(answering(other)) <= set(recipe.team)]
     if left_out := [other.label for other in told_apart.values() if other not in answered and other != solo]:
-        warnings.warn(
-            f"not compared with, since the team lacks who answers there: {', '.join(left_out)}", stacklevel=1
-        )  # told once
+        told = f"not compared with, since the team lacks who answers there: {', '.join(left_out)}"
+        warnings.warn(told, stacklevel=1)  # from here, so that it is told once whoever asks
     return answered
 
 

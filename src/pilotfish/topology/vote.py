@@ -77,7 +77,8 @@ def ballot(
     """The topology of each play, by the options of `vote`.
 
     Raises:
-        ValueError: no such topology or option, `samples` below 1, or both `member` and `members`.
+        ValueError: no such topology or option, `samples` that is no whole number from 1, `members` that is no list, or
+            both `member` and `members`.
     """
     if type(samples) is not int or samples < 1:
         raise ValueError(f"vote: samples is {samples!r}; give a whole number, 1 or more")

@@ -1,7 +1,8 @@
-"""`pilotfish` in one process or several, which finds no answers of another run."""
+"""`pilotfish` in one process and in several: what is compared finds none of the other's answers."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -11,7 +12,17 @@ from pathlib import Path
 from pilotfish.cache import cache_folder
 
 
-def launched(count: int, command: str, recipe: str, folder: Path, settings: list[str]) -> None:
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Of what is launched, how often, and where its runs are made."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("recipe")
+    options.add_argument("folder", type=Path)
+    options.add_argument("--counts", type=int, nargs="+", default=[1, 2])
+    options.add_argument("--set", action="append", default=[], help="for all of them, as for `pilotfish`")
+    return options
+
+
+def launch(count: int, command: str, recipe: str, folder: Path, settings: list[str]) -> None:
     """Run a command that makes a run, with settings `NAME=VALUE`, and end with it where it fails."""
     if folder.exists():
         sys.exit(f"{folder} is there already, with figures of its own; name another folder")
