@@ -23,7 +23,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def launch(count: int, command: str, recipe: str, folder: Path, settings: list[str]) -> None:
-    """Run a command that makes a run, with settings `NAME=VALUE`, and end with it where it fails."""
+    """Run a command that makes a run, with settings `NAME=VALUE`.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
     if folder.exists():
         sys.exit(f"{folder} is there already, with figures of its own; name another folder")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count), "-m", "--"]

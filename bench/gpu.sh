@@ -15,17 +15,25 @@ told() { # NAME COMMAND…
 }
 
 engine() { told engine "$python" bench/engine.py --device cuda --model smollm2 --rows 512 --tokens 128 --at-once 128 256 512; }
-step() { told step "$python" bench/step_vs_trl.py; }
+step() { # vLLM in a process leaves it no memory for what comes after: a process for each setting
+    told step-hint "$python" bench/step_vs_trl.py --settings hint
+    told step-solo "$python" bench/step_vs_trl.py --settings solo
+}
 mlpo() { told mlpo "$python" bench/mlpo_step.py --model smollm2 --steps 8 --tasks 16 --group 16 --micro 64; }
 rollout() { told rollout "$python" bench/rollout.py; }
-evaluation() { # several processes on one GPU
-    CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} told evaluation "$python" bench/evaluation.py $recipe runs/evaluation --counts 1 2 4 8
+evaluation() { # several processes on one GPU: each takes its shares of what those before it left free
+    CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} told evaluation "$python" bench/evaluation.py $recipe runs/evaluation --counts 1 2 4 8 \
+        --set team.collaborator.memory=0.1 --set team.actor.memory=0.1 --set team.voter.memory=0.1
 }
 processes() { told processes "$python" bench/processes.py $recipe runs/scaling --counts 1 2; }
-vllm() { # where the trainee speaks: in process, from a server on its own GPU, from one on the other
-    told vllm "$python" bench/processes.py $recipe runs/placement --counts 1 \
-        --or team.collaborator.engine=vllm "team.collaborator.vllm={memory: 0.4}" \
-        --or team.collaborator.engine=vllm "team.collaborator.vllm={gpus: [1], memory: 0.8}"
+vllm() { # who is served, from the trainee's GPU or the other one: the trainee, the actor; beside both in process on one GPU
+    local who place graphs='{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}' served=()
+    for who in collaborator actor; do
+        for place in "memory: 0.4" "gpus: [1], memory: 0.8"; do
+            served+=(--or "team.$who.engine=vllm" "team.$who.vllm={$place, args: [--compilation-config, '$graphs']}")
+        done
+    done
+    told vllm "$python" bench/processes.py $recipe runs/placement --counts 1 "${served[@]}"
 }
 
 parts="engine step mlpo rollout evaluation processes vllm"

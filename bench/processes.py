@@ -4,15 +4,16 @@
     python bench/processes.py RECIPE runs/scaling --counts 1 2 --set train.steps=10
     python bench/processes.py RECIPE runs/scaling --counts 1 --or team.actor.engine=vllm "team.actor.vllm={gpus: [1]}"
 
-Each is a run of its own in FOLDER/COUNT, or FOLDER/or-NUMBER, which is made. The first steps warm up and are left out
-of the seconds, which come with their ratio to the first one's; differences are between the same steps of it and each
-other one.
+Each is a run of its own in FOLDER/COUNT, or FOLDER/or-NUMBER, which is made; one that fails is named, and the others go
+on. The first steps warm up and are left out of the seconds, which come with their ratio to the first one's; differences
+are between the same steps of it and each other one.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from statistics import median
+from subprocess import CalledProcessError
 
 from _launch import launch, parser
 from pilotfish.run import Run
@@ -39,7 +40,11 @@ def main() -> None:
     arms += [(f"or-{number}", 1, other) for number, other in enumerate(args.others, 1)]
     first: list[dict[str, float]] = []
     for name, count, more in arms:
-        steps = trained(args.recipe, args.folder / name, count, [*args.set, *more])
+        try:
+            steps = trained(args.recipe, args.folder / name, count, [*args.set, *more])
+        except CalledProcessError as error:  # the figures of the others are worth having
+            print(f"failed: processes {count}", *more, f" exit code {error.returncode}", flush=True)
+            continue
         first = first or steps
         base, taken = (median(row["seconds/step"] for row in rows[WARM_UP:]) for rows in (first, steps))
         print(f"processes {count}", *more, f" seconds a step {taken:.2f}  ratio {base / taken:.2f}", end="  ")

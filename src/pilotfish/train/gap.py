@@ -8,9 +8,10 @@ further off, and what is learned from its rows is noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from pilotfish.engine.base import Refused
 from pilotfish.train.row import Row
@@ -44,8 +45,7 @@ def logprob_gap(trainer: Trainer, rows: Sequence[Row], temperature: float, step:
     if not looked:
         return None
     with torch.no_grad(), trainer.accelerator.autocast():
-        found = torch.cat([_differences(trainer, row, temperature) for row in looked])
-    gap = float(found.mean())
+        gap = float(_differences(trainer, looked, temperature).mean())
     if not gap <= LIMIT:
         raise Astray(
             f"step {step + 1}: the trainee's engine reports log-probabilities that are {gap:.1f} nats from those of "
@@ -55,13 +55,17 @@ def logprob_gap(trainer: Trainer, rows: Sequence[Row], temperature: float, step:
     return gap
 
 
-def _differences(trainer: Trainer, row: Row, temperature: float) -> torch.Tensor:
-    device = trainer.accelerator.device
-    ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]], device=device)
-    drawn = torch.tensor(row.completion_ids, device=device)
-    model: Any = trainer.model
-    logits = model(input_ids=ids, logits_to_keep=len(drawn) + 1).logits[0, -len(drawn) - 1 : -1].float()
-    scores = (logits / temperature).log_softmax(-1).gather(1, drawn[:, None])[:, 0]
-    said = torch.tensor(row.logprobs, device=device)
-    difference: torch.Tensor = scores - said
-    return difference.abs()
+def _differences(trainer: Trainer, rows: Sequence[Row], temperature: float) -> torch.Tensor:
+    device, model = trainer.accelerator.device, cast(Any, trainer.model)
+    texts = [torch.tensor([*row.prompt_ids, *row.completion_ids]) for row in rows]
+    ids = pad_sequence(texts, batch_first=True).to(device)  # a row ends before its padding, which it never sees
+    first = min(len(row.prompt_ids) for row in rows) - 1
+    kept = torch.arange(first, ids.shape[1] - 1, device=device)
+    scores = (model(input_ids=ids, logits_to_keep=kept).logits.float() / temperature).log_softmax(-1)
+    drawn = scores.gather(2, ids[:, first + 1 :, None])[:, :, 0]
+    spoken = [
+        line[len(row.prompt_ids) - first - 1 :][: len(row.completion_ids)]
+        for line, row in zip(drawn, rows, strict=True)
+    ]
+    said = torch.tensor([logprob for row in rows for logprob in row.logprobs], device=device)
+    return (torch.cat(spoken) - said).abs()
