@@ -19,6 +19,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -26,6 +27,7 @@ from tokenizers import Tokenizer, models
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from _offline import least_seconds
+from pilotfish.engine import continuous
 from pilotfish.engine.loading import fast_dtype, load
 from pilotfish.engine.policy import PolicyEngine
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine
@@ -135,7 +137,14 @@ def draw_prompts(rows: int, vocabulary: int) -> Prompts:
 
 
 async def ask(engine: TokenEngine, prompts: Prompts, tokens: int) -> list[TokenAnswer]:
-    calls = [engine.complete(prompt, tokens, 1.0, seed) for seed, prompt in enumerate(prompts)]
+    return await ask_each(engine, prompts, [tokens] * len(prompts))
+
+
+async def ask_each(engine: TokenEngine, prompts: Prompts, lengths: list[int]) -> list[TokenAnswer]:
+    calls = [
+        engine.complete(prompt, length, 1.0, seed)
+        for seed, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
+    ]
     return list(await asyncio.gather(*calls))
 
 
@@ -161,15 +170,22 @@ async def throughput(actor: Any, engine: TokenEngine, prompts: Prompts, tokens: 
 
 
 async def widths(kind: Any, actor: Any, prompts: Prompts, tokens: int, each: list[int]) -> None:
-    """The same calls where so many rows are decoded in one step; the others wait."""
+    """The same calls where so many rows are decoded in one step; the others wait. Then with answers of 1 to `tokens`
+    tokens: places become free one by one, and calls that wait take them together or one by one."""
+    draw = random.Random(0)
+    mixed = [draw.randint(1, tokens) for _ in prompts]
     for at_once in each:
         engine = kind(plain_copy(actor, lambda weight: weight)[0], rows=at_once)
         await ask(engine, prompts, 4)
         took = await best(lambda engine=engine: ask(engine, prompts, tokens))  # type: ignore[misc]
-        await engine.close()
         steps = -(-len(prompts) // at_once) * tokens
         print(f"value engine_tokens_per_second_{at_once}_at_once {len(prompts) * tokens / took:.0f}")
         print(f"value decode_step_ms_{at_once}_at_once {took / steps * 1e3:.2f}", flush=True)
+        for name, seconds in (("together", continuous._TOGETHER_S), ("one_by_one", 0.0)):
+            with patch.object(continuous, "_TOGETHER_S", seconds):
+                took = await best(lambda engine=engine: ask_each(engine, prompts, mixed))  # type: ignore[misc]
+            print(f"value engine_tokens_per_second_{at_once}_at_once_mixed_{name} {sum(mixed) / took:.0f}", flush=True)
+        await engine.close()
 
 
 def generate(actor: Any, prompts: Prompts, tokens: int) -> None:

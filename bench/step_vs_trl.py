@@ -213,7 +213,7 @@ def measure(name: str, options: argparse.Namespace, pool: VerifierPool) -> None:
     for arm in options.arms:
         try:
             medians[arm] = statistics.median((setting.ours() if arm == "ours" else setting.stock(arm)).seconds)
-        except Exception as error:  # the figures of the others are worth having
+        except (Exception, SystemExit) as error:  # the figures of the others are worth having
             print(f"failed {name}_{arm} {error!r}", flush=True)
         gc.collect()
         torch.cuda.empty_cache()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from pilotfish.engine import continuous as continuous_batching  # noqa: E402
 from pilotfish.engine.base import CallFailed, Refused  # noqa: E402
 from pilotfish.engine.batches import _CPU_TURN, BatchTokens  # noqa: E402
 from pilotfish.engine.continuous import CannotServe, ContinuousTokens  # noqa: E402
@@ -192,6 +194,49 @@ def test_a_short_answer_does_not_wait_for_a_long_one(make: Make) -> None:
 
     asyncio.run(race(make()))
     assert order == [3, 60, 200]
+
+
+@pytest.mark.parametrize(("seconds", "begun_together"), [(60.0, [1, 3]), (0.0, [1, 1, 1, 1])])
+def test_calls_that_come_while_another_is_answered_begin_together(
+    seconds: float, begun_together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(continuous_batching, "_TOGETHER_S", seconds)
+    model, ended = tiny_model(0), threading.Event()
+    forward = model.forward
+
+    def slow(*args: Any, **options: Any) -> Any:
+        time.sleep(0.005)
+        return forward(*args, **options)
+
+    def stop(tokens: list[int]) -> bool:
+        return ended.is_set()
+
+    async def scenario() -> list[int]:
+        model.forward = slow  # type: ignore[method-assign]
+        engine = ContinuousTokens(model, cache_tokens=2048, page=16)
+        scheduler, begun = engine._manager.batch_processor.scheduler, list[int]()
+        schedule = scheduler.schedule_batch
+
+        def counted(*budgets: int) -> Any:
+            before = set(scheduler.active_requests)
+            found = schedule(*budgets)
+            if new := set(scheduler.active_requests) - before:
+                begun.append(len(new))
+            return found
+
+        scheduler.schedule_batch = counted
+        calls = [asyncio.create_task(engine.complete([5, 6], 400, 1.0, 0, stop=stop))]
+        await until(lambda: len(scheduler.active_requests) == 1)
+        for others in range(1, 4):
+            calls.append(asyncio.create_task(engine.complete([7, 8], 400, 1.0, others, stop=stop)))
+            held = scheduler.waiting_requests if seconds else scheduler.active_requests
+            await until(lambda held=held, count=others if seconds else others + 1: len(held) == count)  # type: ignore[misc]
+        ended.set()
+        await asyncio.wait_for(asyncio.gather(*calls), 120)
+        await engine.close()
+        return begun
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 120)) == begun_together
 
 
 def test_cancelling_a_call_drops_it_and_leaves_the_others(make: Make) -> None:

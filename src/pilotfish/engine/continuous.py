@@ -2,7 +2,8 @@
 
 Every private name of transformers that the project uses is in this file; it runs on transformers 5.17 and 5.24. What
 the manager lacks is added here: a seed, temperature and nucleus mass of each call's own, log-probabilities of the
-untruncated distribution, stop functions, weights that change in place, and an error for every call if its thread dies.
+untruncated distribution, stop functions, weights that change in place, calls that begin together, and an error for
+every call if its thread dies.
 Its prefix sharing stays off, since shared blocks would keep the keys of old weights. Requests that would kill its
 thread (an empty prompt, an id outside the vocabulary, more tokens than the cache holds) never get there.
 """
@@ -14,6 +15,7 @@ import atexit
 import copy as copies
 import itertools
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -37,6 +39,11 @@ _CHECK_TOKENS = 6
 _CHECK_ERROR = {torch.float32: 0.05, torch.bfloat16: 0.6, torch.float16: 0.6}
 """Largest mean difference of log-probabilities to `generate()`. On random prompts rounding to bfloat16 gives 0.02 to
 0.3 (a sharply fine-tuned model shows the most), a wrong mask or cache over 1."""
+_TOGETHER_S = 0.04
+"""Seconds for which calls that come while others are answered wait, so that they begin in one step. A step that reads
+prompts takes 10 ms longer than one that replays the graph of a small model's decoding (docs/results.md)."""
+_LARGE = 64 << 30
+"""Bytes of a GPU that answers 512 calls at once; a smaller one, 256."""
 _STEPS = threading.Lock()
 """Held for each step of any engine: while one captures a CUDA graph, no other thread may allocate or synchronise."""
 
@@ -106,7 +113,7 @@ class ContinuousTokens:
         model: PreTrainedModel,
         *,
         window: int | None = None,
-        rows: int = 256,
+        rows: int | None = None,
         memory: float = 0.3,
         nucleus: bool = False,
         cache_tokens: int | None = None,
@@ -117,7 +124,7 @@ class ContinuousTokens:
         Args:
             model: on its device, in the type it is to run in; its own copy of the weights.
             window: most tokens of prompt and answer together; the model's own limit when None.
-            rows: most calls in one step.
+            rows: most calls in one step; by the size of the GPU when None.
             memory: share of the free GPU memory that the cache takes.
             nucleus: whether calls may have top_p below 1; costs a sort of the logits at every step.
             cache_tokens: size of the cache; from `memory` when None. Give it on a CPU.
@@ -140,7 +147,7 @@ class ContinuousTokens:
         try:
             # The manager seeds the global generators.
             with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
-                self._start(rows, memory, cache_tokens, page)
+                self._start(rows or _rows(model.device), memory, cache_tokens, page)
             self._window = min(self._window, self._capacity())
             _in_thread(lambda: asyncio.run(self._check(*reference)))
         except Exception as error:
@@ -178,6 +185,7 @@ class ContinuousTokens:
         manager._create_batch_processor = _one_at_a_time(_settled(manager._create_batch_processor, self._model.device))
         manager.batch_processor = manager._create_batch_processor()
         manager.batch_processor.model_runner._sample = self._sample
+        _let_in_together(manager.batch_processor.scheduler)
         manager.batch_processor._generation_step = _one_at_a_time(manager.batch_processor._generation_step)
         if on_gpu:
             self._warm_up()
@@ -334,6 +342,30 @@ def _greedy_reference(model: Any, vocabulary: int, length: int) -> tuple[list[in
     with torch.no_grad():
         found = bare_generate(model, ids, torch.ones_like(ids), settings)
     return prompt, found.sequences[0, length:].tolist(), torch.stack(found.logits)[:, 0].float().log_softmax(-1)
+
+
+def _rows(device: torch.device) -> int:
+    large = device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory >= _LARGE
+    return 512 if large else 256
+
+
+def _let_in_together(scheduler: Any) -> None:
+    """Hold requests that wait, while others are active, until `_TOGETHER_S` after the last ones were looked at."""
+    schedule, looked = scheduler.schedule_batch, -_TOGETHER_S
+
+    def scheduled(*budgets: int) -> Any:
+        nonlocal looked
+        now, blocked = time.monotonic(), scheduler.block_new_requests
+        held = bool(scheduler.active_requests) and now - looked < _TOGETHER_S
+        if scheduler.waiting_requests and not held:
+            looked = now
+        scheduler.block_new_requests = blocked or held
+        try:
+            return schedule(*budgets)
+        finally:
+            scheduler.block_new_requests = blocked
+
+    scheduler.schedule_batch = scheduled
 
 
 def _one_at_a_time(step: Callable[..., T]) -> Callable[..., T]:
