@@ -22,13 +22,21 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return options
 
 
-def launch(count: int, command: str, recipe: str, folder: Path, settings: list[str]) -> None:
-    """Run a command that makes a run, with settings `NAME=VALUE`.
+def launch(count: int, command: str, recipe: str, folder: Path, settings: list[str], *, begun: bool = False) -> None:
+    """Run a command that makes a run.
+
+    Args:
+        count: of processes.
+        command: `train` or `eval`.
+        recipe: its file.
+        folder: of the run.
+        settings: `NAME=VALUE` each.
+        begun: whether the folder is there already, to go on with.
 
     Raises:
         CalledProcessError: it failed.
     """
-    if folder.exists():
+    if folder.exists() and not begun:
         sys.exit(f"{folder} is there already, with figures of its own; name another folder")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count), "-m", "--"]
     given = [word for setting in settings for word in ("--set", setting)]

@@ -41,7 +41,7 @@ _CHECK_ERROR = {torch.float32: 0.05, torch.bfloat16: 0.6, torch.float16: 0.6}
 0.3 (a sharply fine-tuned model shows the most), a wrong mask or cache over 1."""
 _TOGETHER_S = 0.04
 """Seconds for which calls that come while others are answered wait, so that they begin in one step. A step that reads
-prompts takes 10 ms longer than one that replays the graph of a small model's decoding (docs/results.md)."""
+prompts takes 8 to 10 ms longer than one that replays the graph of a small model's decoding (bench/NOTES.md)."""
 _LARGE = 64 << 30
 """Bytes of a GPU that answers 512 calls at once; a smaller one, 256."""
 _STEPS = threading.Lock()
