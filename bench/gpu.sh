@@ -15,9 +15,13 @@ told() { # NAME COMMAND…
 }
 
 engine() { told engine "$python" bench/engine.py --device cuda --model smollm2 --rows 512 --tokens 128 --at-once 128 256 512; }
-step() { # vLLM in a process leaves it no memory for what comes after: a process for each setting
-    told step-hint "$python" bench/step_vs_trl.py --settings hint
-    told step-solo "$python" bench/step_vs_trl.py --settings solo
+step() { # vLLM, where it is installed, is the first in a process of its own
+    local setting
+    for setting in hint solo; do
+        told "step-$setting" "$python" bench/step_vs_trl.py --settings $setting --arms ours generate batching
+        "$python" -c "import vllm" 2>/dev/null &&
+            VLLM_ENABLE_V1_MULTIPROCESSING=0 told "step-$setting-vllm" "$python" bench/step_vs_trl.py --settings $setting --arms vllm ours
+    done
 }
 mlpo() { told mlpo "$python" bench/mlpo_step.py --model smollm2 --steps 8 --tasks 16 --group 16 --micro 64; }
 rollout() { told rollout "$python" bench/rollout.py; }
