@@ -6,8 +6,10 @@ policy needs: completions of token ids, and weights and adapters while it runs.
 It writes into that folder what it was started with, as PID.json, and holds a worker process as a real one does. More
 variables say how it behaves: FAKE_VLLM_AFTER (a file: it is healthy once that is there), FAKE_VLLM_DIES (words it ends
 with, before it is healthy), FAKE_VLLM_DEAF (it and its worker take no SIGTERM), FAKE_VLLM_CRASHES (it ends at its first
-call), FAKE_VLLM_ANSWER_S (seconds that a completion of token ids takes), FAKE_VLLM_STUBBORN (it takes no weights). What
-a policy asks it is written to `asked.jsonl`, each line once it is answered; of weights, the sum of the first tensor.
+call), FAKE_VLLM_CRASHES_AT (words; it ends a second after the first chat with them), FAKE_VLLM_ANSWER_S (seconds that a
+completion of token ids takes), FAKE_VLLM_LOAD_S (and weights), FAKE_VLLM_STUBBORN (it takes no weights), FAKE_VLLM_ECHO
+(it says what it was told), FAKE_VLLM_DRAWS (token ids differ, by prompt and number, and with each change of weights).
+What it is asked is written to `asked.jsonl`, each line once it is answered; of weights, the sum of the first tensor.
 """
 
 from __future__ import annotations
@@ -18,13 +20,21 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
+import zlib
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 ADAPTERS: set[str] = set()
 """Names of the adapters it was given while it runs."""
+DRAWN: Counter[str] = Counter()
+"""How often each prompt of token ids was answered since weights changed."""
+CHANGED: Counter[str] = Counter()
+"""How often weights have."""
+LOCK = threading.Lock()
 AFTER = os.environ.get("FAKE_VLLM_AFTER")
 
 
@@ -59,7 +69,13 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/completions":
             self.complete(asked)
             return
-        message = {"role": "assistant", "content": f"{asked['model']} says 4"}
+        told = asked["messages"][-1]["content"]
+        if (words := os.environ.get("FAKE_VLLM_CRASHES_AT")) and words in told:
+            time.sleep(1)  # whoever asked for something else has it by then
+            os._exit(7)
+        said = told if os.environ.get("FAKE_VLLM_ECHO") else f"{asked['model']} says 4"
+        message = {"role": "assistant", "content": said}
+        note(self.path, asked)
         usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         self.answer(200, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage})
 
@@ -67,6 +83,9 @@ class Handler(BaseHTTPRequestHandler):
         if os.environ.get("FAKE_VLLM_STUBBORN"):
             self.answer(500, {"error": {"message": "shapes do not match"}})
             return
+        time.sleep(float(os.environ.get("FAKE_VLLM_LOAD_S", "0")))
+        DRAWN.clear()
+        CHANGED["weights"] += 1
         place = asked.get("lora_path") or asked.get("kwargs", {}).get("weights_path")
         note(self.path, asked, **({"sum": first_sum(Path(place))} if place else {}))
         if self.path == "/v1/load_lora_adapter":
@@ -78,9 +97,10 @@ class Handler(BaseHTTPRequestHandler):
     def complete(self, asked: dict[str, Any]) -> None:
         """As many tokens as may be, the last one a token that ends the answer."""
         time.sleep(float(os.environ.get("FAKE_VLLM_ANSWER_S", "0")))
-        drawn = [5 + number % 3 for number in range(asked["max_tokens"] - 1)] + [asked["stop_token_ids"][0]]
+        text, first = draw(asked["prompt"])
+        drawn = [first + number % 3 for number in range(asked["max_tokens"] - 1)] + [asked["stop_token_ids"][0]]
         scores = {"token_logprobs": [-1.5] * len(drawn)} if "logprobs" in asked else None
-        choice = {"index": 0, "text": "4", "token_ids": drawn, "prompt_token_ids": asked["prompt"], "logprobs": scores}
+        choice = {"index": 0, "text": text, "token_ids": drawn, "prompt_token_ids": asked["prompt"], "logprobs": scores}
         usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": len(drawn)}
         note(self.path, asked)
         self.answer(200, {"choices": [choice | {"finish_reason": "stop"}], "usage": usage})
@@ -100,8 +120,18 @@ class Handler(BaseHTTPRequestHandler):
 CHANGES = ("/collective_rpc", "/reset_prefix_cache", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 
 
+def draw(prompt: list[int]) -> tuple[str, int]:
+    """A text, and the first token."""
+    if not os.environ.get("FAKE_VLLM_DRAWS"):
+        return "4", 5
+    with LOCK:
+        DRAWN[str(prompt)] += 1
+        number = zlib.crc32(f"{prompt} {DRAWN[str(prompt)]} {CHANGED['weights']}".encode())
+    return "ab"[number % 2], 5 + number % 200
+
+
 def note(path: str, asked: dict[str, Any], **more: Any) -> None:
-    with (Path(os.environ["FAKE_VLLM"]) / "asked.jsonl").open("a") as file:
+    with LOCK, (Path(os.environ["FAKE_VLLM"]) / "asked.jsonl").open("a") as file:
         file.write(json.dumps({"path": path, "asked": asked, **more}) + "\n")
 
 

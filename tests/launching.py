@@ -3,9 +3,10 @@
     python tests/launching.py JOBS.json
 
 A job is `{"do": ["train", RECIPE, "--run", FOLDER], "out": FOLDER, "processes": 2}`; with `"moved": [OLD, NEW]` a
-folder is copied first. With `"at": 12` process `"rank"` comes to harm as its 12th call begins: it is killed, or with
-`"fault"` refused in these words. Each process says what it has to say in `out/RANK`; `out/codes.json` holds how they
-ended. The cache of each job is empty, as on another machine.
+folder is copied first, and `"env"` is added to the environment. With `"at": 12` process `"rank"` comes to harm as its
+12th call begins: it is killed, or with `"fault"` refused in these words. With `"gap": 100` an engine may be so many
+nats from the weights. Each process says what it has to say in `out/RANK`; `out/codes.json` holds how they ended. The
+cache of each job is empty, as on another machine.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def launch(folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
     file = folder / "jobs.json"
     file.write_text(json.dumps(jobs))
     command = [sys.executable, __file__, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2500)
+    # Where the main process keeps the store, torch warns that it is gone: under torchrun that does not happen.
+    env = {**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2500, env=env)
     assert done.returncode == 0, done.stderr
 
 
@@ -75,11 +78,15 @@ def _child(job: dict[str, Any], rank: int, launched: dict[str, str]) -> int:
     out = Path(job["out"])
     for stream in (1, 2):
         os.dup2(os.open(out / str(rank), os.O_CREAT | os.O_WRONLY | os.O_APPEND), stream)
-    os.environ |= {"PILOTFISH_CACHE": str(out / "cache"), **launched}
+    os.environ |= {"PILOTFISH_CACHE": str(out / "cache"), **launched, **job.get("env", {})}
     if launched:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     if job.get("rank") == rank:
         _come_to_harm(job["at"], job.get("fault"))
+    if "gap" in job:
+        from pilotfish.train import gap
+
+        gap.LIMIT = job["gap"]
     from pilotfish.cli import main
 
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -18,9 +19,9 @@ from typing import Any
 import pytest
 
 from fake_vllm import as_command
-from pilotfish.engine.base import Completion, Engine, Refused
+from pilotfish.engine.base import Completion, Engine, Refused, SaidElsewhere
 from pilotfish.engine.openai import OpenAIEngine
-from pilotfish.engine.vllm import VllmEngine, VllmServer
+from pilotfish.engine.vllm import Server, VllmEngine, VllmServer
 from pilotfish.engine.vllm_command import environment
 from pilotfish.episode import Journal
 from pilotfish.evaluate.bench import evaluate
@@ -28,6 +29,7 @@ from pilotfish.member import MemberConfig
 from pilotfish.preflight.doctor import recipe_findings
 from pilotfish.preflight.estimate import estimate_recipe
 from pilotfish.preflight.memory import memory
+from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -61,7 +63,7 @@ def server(tmp_path: Path, grace_s: float = 5.0, told: Callable[[str], None] = p
     return VllmServer("actor", member, tmp_path / "logs" / "actor.log", grace_s=grace_s, told=told)
 
 
-def engine(of: VllmServer) -> VllmEngine:
+def engine(of: Server) -> VllmEngine:
     return VllmEngine(of, OpenAIEngine(model=of.member.model, base_url=of.base_url, retries=0))
 
 
@@ -263,6 +265,53 @@ def test_training_starts_servers_before_it_loads_weights(
     assert all_gone(started())
 
 
+def test_an_evaluation_of_several_processes_starts_servers_before_it_loads_weights(
+    tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM_DIES", "no memory")
+    made = recipe(tmp_path, critic={"model": "/no/such/folder"}, actor=ACTOR)
+    with (
+        Run(tmp_path / "run", made) as run,
+        pytest.raises(Refused, match=r"(?s)actor: vllm serve has ended.*no memory"),
+    ):
+        evaluate(made, run, processes=Processes(count=2))
+    assert all_gone(started())
+
+
+def test_servers_that_nobody_has_open_any_more_are_not_started_again(tmp_path: Path, started: Any) -> None:
+    async def play() -> None:
+        leader = {**ACTOR, "model": "org/large", "train": "full"}
+        seats = Seats(recipe(tmp_path, actor=ACTOR, leader=leader), Journal(tmp_path / "run" / "journal"))
+        try:
+            await ask(seats.engine("leader"))
+            await seats.vacate()
+            seats.start_servers()
+        finally:
+            await seats.close()
+
+    asyncio.run(play())
+    assert sorted(one["arguments"][1] for one in started()) == ["org/large", "org/small"]
+
+
+def test_another_process_asks_a_server_and_neither_ends_it_nor_says_how_it_ended(tmp_path: Path, started: Any) -> None:
+    own = server(tmp_path)
+    own.start()
+
+    async def play() -> None:
+        one, two = (engine(pickle.loads(pickle.dumps(own.elsewhere()))) for _ in range(2))
+        assert (await ask(one)).text == "org/small says 4"
+        await one.close()
+        assert (await ask(two)).text == "org/small says 4"
+        own.stop()
+        with pytest.raises(SaidElsewhere):
+            await ask(two)
+        await two.close()
+
+    asyncio.run(play())
+    assert len(started()) == 1
+    assert all_gone(started())
+
+
 RUN = """
 import os, sys, time
 from pathlib import Path
@@ -391,8 +440,21 @@ def test_gpus_are_counted_among_those_that_the_run_may_see(visible: str | None, 
     assert environment("actor", (), env) == env
 
 
-def test_a_key_that_the_server_would_ask_for_is_not_passed_on() -> None:
-    assert environment("actor", (), {"VLLM_API_KEY": "sk", "HF_TOKEN": "hf"}) == {"HF_TOKEN": "hf"}
+@pytest.mark.parametrize(("gpus", "expected"), [([2], "7"), ([], "4,6,7")])
+def test_gpus_are_those_of_the_launch_where_a_process_sees_one(
+    gpus: list[int], expected: str, tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6")
+    made = recipe(tmp_path, actor={**ACTOR, "vllm": {"gpus": gpus}})
+    seats = Seats(made, Journal(tmp_path / "run" / "journal"), processes=Processes(gpus=("4", "6", "7")))
+    seats.start_servers()
+    asyncio.run(seats.close())
+    assert [one["gpus"] for one in started()] == [expected]
+
+
+@pytest.mark.parametrize("name", ["VLLM_API_KEY", "RANK", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"])
+def test_a_key_and_the_words_of_a_launcher_are_not_passed_on_to_the_server(name: str) -> None:
+    assert environment("actor", (), {name: "1", "HF_TOKEN": "hf"}) == {"HF_TOKEN": "hf"}
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import peft
 import pytest
@@ -26,6 +27,7 @@ from pilotfish.engine.vllm import VllmServer
 from pilotfish.engine.vllm_policy import ENVIRONMENT, VllmPolicy, arguments, scratch
 from pilotfish.evaluate.bench import evaluate
 from pilotfish.member import MemberConfig
+from pilotfish.processes import Processes
 from pilotfish.recipe import parse_recipe
 from pilotfish.run import Run
 from pilotfish.team import Sampling
@@ -52,12 +54,12 @@ def asked(fake: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def policy(tmp_path: Path, trained: Any, train: Any) -> VllmPolicy:
+def policy(tmp_path: Path, trained: Any, train: Any, processes: Processes | None = None) -> VllmPolicy:
     member = MemberConfig.model_validate({"model": "org/small", "engine": "vllm", "train": train, "retries": 0})
     log = tmp_path / "logs" / "leader.log"
     server = VllmServer("leader", member, log, more=arguments(member), env=ENVIRONMENT, scratch=scratch())
     openai = partial(OpenAIEngine, model=member.model, base_url=server.base_url, retries=0)
-    return VllmPolicy(server, trained, tiny_tokenizer(), openai)
+    return VllmPolicy(server, trained, tiny_tokenizer(), openai, processes=processes)
 
 
 async def ask(policy: VllmPolicy, top_p: float = 1.0) -> Completion:
@@ -148,6 +150,50 @@ def test_weights_wait_for_calls_that_have_begun(tmp_path: Path, fake: Path, monk
         await leader.sync(1)
         await asyncio.gather(*calls)
         await leader.close()
+
+    asyncio.run(play())
+    change = ["/collective_rpc", "/reset_prefix_cache"]
+    assert [one["path"] for one in asked(fake)] == [*change, *["/v1/completions"] * 3, *change]
+
+
+class Paired(Processes):
+    """One of two processes that are threads of this one."""
+
+    def __init__(self, rank: int, both: threading.Barrier, said: list[Any]) -> None:
+        super().__init__(rank, count=2)
+        self.both = both
+        self.said = said
+
+    def gathered(self, mine: Any) -> list[Any]:
+        self.both.wait(60)
+        return []
+
+    def of_main(self, value: Any) -> Any:
+        if self.main:
+            self.said.append(value)
+        self.both.wait(60)
+        return self.said[-1]
+
+
+def test_weights_wait_for_the_calls_of_all_processes(
+    tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM_ANSWER_S", "0.5")
+    both, said, model = threading.Barrier(2), list[Any](), tiny_model(0)
+
+    async def play() -> None:
+        main = policy(tmp_path, model, "full", Paired(0, both, said))
+        openai = partial(OpenAIEngine, model="org/small", base_url=main.server.base_url, retries=0)
+        elsewhere = cast(VllmServer, main.server).elsewhere()
+        other = VllmPolicy(elsewhere, model, tiny_tokenizer(), openai, processes=Paired(1, both, said))
+        await asyncio.gather(main.sync(0), other.sync(0))
+        calls = [asyncio.create_task(ask(other)) for _ in range(3)]
+        await asyncio.sleep(0)  # they have begun
+        await asyncio.gather(main.sync(1), other.sync(1))
+        await asyncio.gather(*calls)
+        assert other.version == 1
+        await other.close()
+        await main.close()
 
     asyncio.run(play())
     change = ["/collective_rpc", "/reset_prefix_cache"]

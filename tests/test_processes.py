@@ -13,7 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from board import tasks_file
 from pilotfish.engine import loading
 from pilotfish.evaluate.bench import evaluate
-from pilotfish.processes import LAUNCHED, Processes, _take_gpu, joined
+from pilotfish.processes import LAUNCHED, Processes, _gpus, _take_gpu, joined
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -79,21 +79,6 @@ def test_a_limit_on_money_that_processes_cannot_keep_together_is_refused(tmp_pat
         measured_by_two(limited, tmp_path)
 
 
-def test_a_server_that_each_process_would_start_is_refused() -> None:
-    team = {"collaborator": {"model": "tiny", "train": "full"}, "actor": {"engine": "vllm", "model": "owner/name"}}
-    served = parse_recipe({"team": team, "topology": "hint", "train": {}})
-    with pytest.raises(RecipeError, match=r"team\.actor: 2 processes .* `vllm serve owner/name` .* engine: openai"):
-        check_division(served, 2)
-
-
-def test_so_is_one_of_a_team_that_is_measured_only(tmp_path: Path) -> None:
-    big = {"actor": {"engine": "vllm", "model": "owner/name", "base_url": None}}
-    made = parse_recipe({**recipe().model_dump(mode="json"), "evaluate": {"models": {"big": big}}})
-    check_division(made, 2)
-    with pytest.raises(RecipeError, match=r"team\.actor: 2 processes .* `vllm serve owner/name`"):
-        measured_by_two(made, tmp_path)
-
-
 def measured_by_two(recipe: Recipe, folder: Path) -> None:
     """An evaluation by the main one of two processes; there is no other to be called."""
     data = recipe.model_dump(mode="json")
@@ -117,6 +102,13 @@ def test_each_process_keeps_to_its_part_of_a_servers_limits() -> None:
         assert (engine.concurrency, engine.requests_per_minute, engine.tokens_per_minute) == expected
 
 
+def test_each_process_keeps_to_its_part_of_the_calls_to_a_server_of_the_runs_own() -> None:
+    served = recipe(engine="vllm", base_url=None)
+    for count, expected in ((1, 9), (4, 2)):
+        engine: Any = Seats(served, processes=Processes(count=count)).engine("actor")
+        assert engine.engine.concurrency == expected
+
+
 def test_a_process_takes_fewer_rows_at_once_where_a_micro_batch_is_more_than_its_share() -> None:
     config = TrainConfig(micro_batch=32)
     assert [passes(config, processes) for processes in (1, 2, 4)] == [(32, 6), (32, 3), (16, 3)]
@@ -136,9 +128,11 @@ def test_a_process_sees_its_own_gpu_as_the_first(seen: str, own: str, monkeypatc
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    assert _gpus()[1] == own
     assert _take_gpu(sharing=False) == 1
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"]) == (own, "0")
-    monkeypatch.setenv("WORLD_SIZE", "3")
+    for name, value in (("WORLD_SIZE", "3"), ("CUDA_VISIBLE_DEVICES", seen)):
+        monkeypatch.setenv(name, value)
     with pytest.raises(RecipeError, match="3 processes, and 2 of them have a GPU; start 2"):
         _take_gpu(sharing=False)
 

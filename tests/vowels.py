@@ -18,6 +18,14 @@ async def vowels(task: Any, room: Any) -> str:
 
 
 @topology
+async def repeated(task: Any, room: Any) -> str:
+    """The words count as an actor repeats them."""
+    said = await room.ask("collaborator", PROMPTS.say(task))
+    heard = await room.ask("actor", f"{task.question} SAID:{said.text}")
+    return "yes" if heard.text.rpartition("SAID:")[2][:1] in set("aeiouAEIOU") else "no"
+
+
+@topology
 async def twice(task: Any, room: Any) -> str:
     """Two asks, of which the second counts."""
     first = await room.ask("collaborator", PROMPTS.say(task))

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pilotfish.engine.base import SaidElsewhere
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import RunError
 
@@ -44,13 +45,22 @@ class Processes:
         count: of all.
         group: over which they speak; None where there is one.
         on_gpu: how many are on this one's GPU, itself included; 1 where there is none.
+        gpus: of the launch, as CUDA_VISIBLE_DEVICES names them; none where each process sees them all.
     """
 
-    def __init__(self, rank: int = 0, count: int = 1, group: ProcessGroup | None = None, on_gpu: int = 1) -> None:
+    def __init__(
+        self,
+        rank: int = 0,
+        count: int = 1,
+        group: ProcessGroup | None = None,
+        on_gpu: int = 1,
+        gpus: Sequence[str] = (),
+    ) -> None:
         self.rank = rank
         self.count = count
         self.group = group
         self.on_gpu = on_gpu
+        self.gpus = gpus
 
     @property
     def main(self) -> bool:
@@ -120,24 +130,16 @@ def follows() -> bool:
 
 
 def check_recipe(recipe: Recipe, processes: int) -> None:
-    """Make sure that the team and the limits of a recipe are such as so many processes can have together.
+    """Make sure that the limits of a recipe are such as so many processes can keep together.
 
     Raises:
         RecipeError: names what is not, and the way out.
     """
-    if processes == 1:
-        return
-    if recipe.max_cost is not None:
+    if processes > 1 and recipe.max_cost is not None:
         raise RecipeError(
             f"max_cost is {recipe.max_cost:g}, and {processes} processes cannot see what the others spend; leave it "
             "out and set a limit at the provider, or start one process"
         )
-    for name, member in recipe.team.items():
-        if member.engine == "vllm":
-            raise RecipeError(
-                f"team.{name}: {processes} processes would each start a server; start one with `vllm serve "
-                f"{member.model}` and name it with engine: openai and base_url"
-            )
 
 
 @contextmanager
@@ -151,7 +153,7 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
     Raises:
         RecipeError: a launch of a kind that runs are not made for.
         RunError: another process was lost.
-        SystemExit: another process has failed, and said why.
+        SystemExit: another process has failed, and says why.
     """
     try:
         _check_launch(sharing)
@@ -174,9 +176,9 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
     except BaseException as error:
         # In trouble NCCL would wait for the others; the end of this process lets them know.
         left = processes.group if nccl else None
-        if _said_by_another(error, store, processes):
-            raise SystemExit(1) from error
-        if _lost(error):
+        if (code := _quiet_code(error, store, processes)) is not None:
+            raise SystemExit(code) from error
+        if lost(error):
             raise RunError(
                 "a process of this launch has ended without a word (killed, or out of memory); give the same command "
                 "again: the run goes on where its record ends"
@@ -188,6 +190,7 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
 
 def _join(sharing: bool) -> tuple[Processes, Any, bool]:
     """This process among the others, the store that all can write to, and whether NCCL is between them."""
+    gpus = _gpus()
     on_gpu = _take_gpu(sharing)
     from torch import distributed
     from torch.distributed.rendezvous import rendezvous
@@ -197,7 +200,16 @@ def _join(sharing: bool) -> tuple[Processes, Any, bool]:
     distributed.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", store=store, rank=rank, world_size=count)
     # Episodes take as long as they take; NCCL's patience, and accelerate's, is some minutes.
     group = distributed.new_group(timeout=LONGEST_WAIT, backend="gloo")
-    return Processes(rank, count, group, max(1, on_gpu)), store, nccl
+    return Processes(rank, count, group, max(1, on_gpu), gpus), store, nccl
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    count = torch.cuda.device_count()  # leaves CUDA as it is: once it has begun, what it sees is settled
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return seen.split(",")[:count] if seen else [str(number) for number in range(count)]  # a wrong one ends the list
 
 
 def _take_gpu(sharing: bool) -> int:
@@ -207,15 +219,12 @@ def _take_gpu(sharing: bool) -> int:
     Raises:
         RecipeError: there are fewer than processes, and no two may share one.
     """
-    import torch
-
-    count = torch.cuda.device_count()  # leaves CUDA as it is: once it has begun, what it sees is settled
+    gpus = _gpus()
+    count = len(gpus)
     if not count:
         return 0
     if launched() > count and not sharing:
         raise RecipeError(f"train: {launched()} processes, and {count} of them have a GPU; start {count}")
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = seen.split(",") if seen else [str(number) for number in range(count)]  # what follows a wrong one is not seen
     own = int(os.environ["LOCAL_RANK"]) % count
     os.environ |= {"CUDA_VISIBLE_DEVICES": gpus[own], "LOCAL_RANK": "0"}
     return len(range(own, launched(), count))
@@ -241,6 +250,22 @@ def _check_launch(sharing: bool) -> None:
         )
 
 
+def _quiet_code(error: BaseException, store: Any, processes: Processes) -> int | None:
+    """With which code this process ends where the user hears of it from another one; None where it says why itself."""
+    if _left_to_main(error, store):
+        # An error would make torchrun end the main process before it has spoken.
+        return None if processes.main else 0
+    return 1 if _said_by_another(error, store, processes) else None
+
+
+def _left_to_main(error: BaseException, store: Any) -> bool:
+    """Whether what went wrong is for the main process to say, in any of the processes."""
+    try:
+        return int(store.add("pilotfish/left to main", int(isinstance(error, SaidElsewhere)))) > 0
+    except RuntimeError:  # then it is gone
+        return False
+
+
 def _said_by_another(error: BaseException, store: Any, processes: Processes) -> bool:
     """Whether the user hears of it from another process. An interrupt reaches all, and the main one speaks."""
     interrupted = isinstance(error, KeyboardInterrupt)
@@ -253,7 +278,8 @@ def _said_by_another(error: BaseException, store: Any, processes: Processes) -> 
     return before and not interrupted
 
 
-def _lost(error: BaseException) -> bool:
+def lost(error: BaseException) -> bool:
+    """Whether an error says that another process has gone."""
     from torch.distributed import DistError
 
     gone = any(words in str(error) for words in ("closed by peer", "reset by peer", "Broken pipe"))

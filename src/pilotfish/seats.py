@@ -7,19 +7,20 @@ on the trainee's model sits on the very same tensors: one set of weights in two 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.engine.base import Engine
+from pilotfish.engine.base import Engine, Refused
 from pilotfish.engine.lease import Device, Leased
 from pilotfish.engine.meter import Meter, Metered
 from pilotfish.engine.openai import OpenAIEngine
-from pilotfish.engine.vllm import VllmEngine, VllmServer
+from pilotfish.engine.vllm import Server, VllmEngine, VllmServer
 from pilotfish.episode import Journal
 from pilotfish.member import MemberConfig
-from pilotfish.processes import Processes
+from pilotfish.processes import Processes, lost
 from pilotfish.recipe import Recipe
 from pilotfish.spending import set_meter
 from pilotfish.team import Price
@@ -45,7 +46,7 @@ class Seats:
             written beside it.
         meter: counts what is spent, for whoever shows it; set by the journal.
         processes: that seat this team at the same time: each keeps to its part of a server's limits, and of the memory
-            of a GPU that several are on.
+            of a GPU that several are on. The main one has the servers of the run's own.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Seats:
         if self._meter and journal:
             set_meter(self._meter, recipe, journal)
         self._devices: dict[str, Device] = {}
-        self._servers: dict[tuple[Any, ...], VllmServer] = {}
+        self._servers: dict[tuple[Any, ...], Server] = {}
         self._logs = journal.folder.parent / "logs" if journal else Path("logs")
         self._trainee: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None
 
@@ -87,28 +88,59 @@ class Seats:
         """The trainee's weights to train: float32 where all of them are trained. Servers of the run's own are started
         first: each takes a share of a whole GPU, and what is in process takes a share of what is left."""
         self.start_servers()
+        self.frozen()
         return self._weights()
 
     def start_servers(self) -> None:
-        """Start the servers of the run's own: those of frozen members, and what else was seated."""
-        self.frozen()
-        for server in self._servers.values():
-            server.start()
+        """Start the servers of the run's own: those of frozen members, and what else is seated by now. All processes
+        call it: the main one starts them, and the others, which seat nobody at a server before, hear where they are."""
+        if self._processes.main:
+            for name, member in self.recipe.team.items():
+                if member.engine == "vllm" and not member.train:
+                    self.engine(name)
+            for server in self._servers.values():
+                if server.engines:
+                    server.start()
+        self._share_servers()
+
+    def _share_servers(self) -> None:
+        own = {key: server.elsewhere() for key, server in self._servers.items() if isinstance(server, VllmServer)}
+        shared = self._processes.of_main(own)
+        if not self._processes.main:
+            self._servers |= shared
+
+    @contextmanager
+    def answerable(self) -> Iterator[None]:
+        """A process whose call fails since a server has ended ends without a word: here is said how the server ended.
+
+        Raises:
+            Refused: with the end of the server's log.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            died = (server.died() for server in self._servers.values() if isinstance(server, VllmServer))
+            if self._processes.count > 1 and lost(error) and (why := next(filter(None, died), "")):
+                raise Refused(why) from error
+            raise
 
     def speaker(self) -> Speaker | None:
         """What makes the policy engine of the trainee's module, its tokenizer and the version of its weights, where a
-        server of the run's own speaks for it; it is started here."""
+        server of the run's own speaks for it; it is started here. All processes call it."""
         name = self.recipe.trainee or ""
         member = self.recipe.team[name]
         if member.engine != "vllm":
             return None
         from pilotfish.engine.vllm_policy import ENVIRONMENT, VllmPolicy, arguments, scratch
 
-        log, more = self._logs / f"{name}.log", arguments(member)
-        server = VllmServer(name, member, log, more=more, env=ENVIRONMENT, scratch=scratch())
-        server.start()
-        openai = partial(_api, member, (server.base_url,))
-        return lambda module, tokenizer, version: VllmPolicy(server, module, tokenizer, openai, version)
+        key, processes = ("trained", name), self._processes
+        if processes.main:
+            self._servers[key] = self._own_server(name, member, arguments(member), scratch(), **ENVIRONMENT)
+            self._servers[key].start()
+        self._share_servers()
+        server = self._servers[key]
+        openai = partial(_api, self._part(member), (server.base_url,))
+        return lambda module, tokenizer, version: VllmPolicy(server, module, tokenizer, openai, version, processes)
 
     def _weights(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         if self._trainee is None:
@@ -183,10 +215,17 @@ class Seats:
         return member.model_copy(update={**parts, "memory": memory, "concurrency": max(1, member.concurrency // count)})
 
     def _vllm(self, name: str, member: MemberConfig, version: int = 0) -> Engine:
-        if member.server not in self._servers:
-            self._servers[member.server] = VllmServer(name, member, self._logs / f"{name}.log")
+        if member.server not in self._servers and self._processes.main:
+            self._servers[member.server] = self._own_server(name, member)
         server = self._servers[member.server]
-        return VllmEngine(server, _api(member, (server.base_url,)), version)
+        return VllmEngine(server, _api(self._part(member), (server.base_url,)), version)
+
+    def _own_server(
+        self, name: str, member: MemberConfig, more: Sequence[str] = (), scratch: Path | None = None, **env: str
+    ) -> VllmServer:
+        gpus = self._processes.gpus
+        seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+        return VllmServer(name, member, self._logs / f"{name}.log", more=more, env={**seen, **env}, scratch=scratch)
 
     def _in_process(self, member: MemberConfig) -> Engine:
         from pilotfish.engine.transformers import TransformersEngine

@@ -73,6 +73,10 @@ class Refused(Exception):
     """A call that can never succeed as it is: wrong key, unknown model, a context that does not fit. Stops the run."""
 
 
+class SaidElsewhere(Refused):
+    """The main process of this launch knows why, and says it."""
+
+
 class TooLong(Refused):
     """Prompt and answer do not fit the model's context; fewer words would."""
 

@@ -7,7 +7,8 @@
     await engine.close()                                              # the last engine to close stops it
 
 Servers start one after the other: each measures how much of its GPU is free. A watcher process (watcher.py) ends the
-server when the run ends, however that comes about.
+server when the run ends, however that comes about. Of several processes the main one has the server, and the others
+hold `server.elsewhere()`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.engine import watcher
-from pilotfish.engine.base import CallFailed, Completion, Refused, Wrapped
+from pilotfish.engine.base import CallFailed, Completion, Refused, SaidElsewhere, Wrapped
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.engine.vllm_command import (
     HOST,
@@ -61,7 +63,7 @@ class VllmServer:
         member: which model, and how it is served.
         log: file that gets what it says, after what is there.
         more: arguments that the member's part in the run adds.
-        env: variables that it adds.
+        env: variables that it adds; of its GPUs, those that `vllm.gpus` counts.
         scratch: a folder that goes with the server, whoever makes it.
         grace_s: seconds it has to end before it is killed.
         told: takes a line about its start; standard error by default.
@@ -97,7 +99,11 @@ class VllmServer:
 
     @property
     def base_url(self) -> str:
-        return f"http://{HOST}:{self.port}/v1"
+        return _url(self.port)
+
+    def elsewhere(self) -> ServerElsewhere:
+        """The same server, as other processes of this launch see it."""
+        return ServerElsewhere(self.name, self.member, self.log, self.port, self.scratch)
 
     def start(self) -> None:
         """Start it unless it runs, and wait until it answers.
@@ -122,6 +128,13 @@ class VllmServer:
         process = self._watcher
         code = None if process is None or self._stopping.is_set() else process.poll()
         return "" if code is None else f"{self.name}: vllm serve has ended with code {code}; {self._tail()}"
+
+    def died(self) -> str:
+        """As `ended`, where others have met nobody at its port: waits for its watcher to see it too."""
+        if self._watcher is not None and is_free(self.port):
+            with suppress(subprocess.TimeoutExpired):
+                self._watcher.wait(self._grace_s)
+        return self.ended()
 
     def stop(self) -> None:
         """End it and its workers; returns when they are gone, or cannot be ended."""
@@ -181,7 +194,7 @@ class VllmServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**environment(self.name, self.member.served.gpus, os.environ), **self._env},
+                env=environment(self.name, self.member.served.gpus, {**os.environ, **self._env}),
                 start_new_session=True,
             )
 
@@ -229,6 +242,52 @@ class VllmServer:
         return [line for line in (clean(part.rpartition("\r")[2]) for part in text.split("\n")) if line]
 
 
+@dataclass
+class ServerElsewhere:
+    """A `vllm serve` of this run that the main process has started, and ends. Can be pickled."""
+
+    name: str
+    member: MemberConfig
+    log: Path
+    port: int
+    scratch: Path | None = None
+    engines: int = 0
+    """How many have it open in this process."""
+
+    @property
+    def base_url(self) -> str:
+        return _url(self.port)
+
+    def start(self) -> None:
+        """It runs."""
+
+    def starting(self) -> Future[str]:
+        """Done."""
+        ready: Future[str] = Future()
+        ready.set_result("")
+        return ready
+
+    def ended(self) -> str:
+        """Empty while it runs.
+
+        Raises:
+            SaidElsewhere: it has ended; the main process knows how.
+        """
+        if is_free(self.port):
+            raise SaidElsewhere(f"vllm serve has ended; see {self.log}")
+        return ""
+
+    def stop(self) -> None:
+        """The main process stops it."""
+
+
+Server = VllmServer | ServerElsewhere
+
+
+def _url(port: int) -> str:
+    return f"http://{HOST}:{port}/v1"
+
+
 class VllmEngine(Wrapped):
     """Asks a server of the run's own, which the first call starts.
 
@@ -238,7 +297,7 @@ class VllmEngine(Wrapped):
         version: of the weights, where a member has been trained.
     """
 
-    def __init__(self, server: VllmServer, openai: OpenAIEngine, version: int = 0) -> None:
+    def __init__(self, server: Server, openai: OpenAIEngine, version: int = 0) -> None:
         super().__init__(openai)
         self.server = server
         self._version = version

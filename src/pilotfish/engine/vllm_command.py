@@ -24,6 +24,11 @@ from pilotfish.member import MemberConfig
 HOST = "127.0.0.1"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Asks servers of this machine, whatever proxies the environment names."""
+LEFT_OUT = {
+    *("VLLM_API_KEY", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+}
+"""Variables of the run that its servers do not get, beside those of torchrun's agent."""
 PORTS = range(20_000, 32_000)
 """Where a free port is looked for: below those that systems give to outgoing connections."""
 NOT_INSTALLED = "there is no command `vllm` on the PATH"
@@ -99,7 +104,8 @@ def stamp(model: str) -> str:
 
 
 def environment(name: str, gpus: Sequence[int], env: Mapping[str, str]) -> dict[str, str]:
-    """The server's environment: the run's, without a key that the server would ask for, and with its GPUs.
+    """The server's environment: the run's, without a key that the server would ask for and without what a launcher told
+    the run's processes (the server's own would look for one another there), and with its GPUs.
 
     Args:
         name: of the member.
@@ -109,7 +115,7 @@ def environment(name: str, gpus: Sequence[int], env: Mapping[str, str]) -> dict[
     Raises:
         Refused: a GPU that the run may not see.
     """
-    kept = {key: value for key, value in env.items() if key != "VLLM_API_KEY"}
+    kept = {key: value for key, value in env.items() if key not in LEFT_OUT and not key.startswith("TORCHELASTIC_")}
     if not gpus:
         return kept
     if "CUDA_VISIBLE_DEVICES" not in env:

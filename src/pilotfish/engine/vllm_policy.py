@@ -7,7 +7,7 @@
 
 The weights go through files in memory (`/dev/shm`, where there is one): a LoRA as an adapter of a new name, full
 weights into the place of the old ones. The server may sit on the trainer's GPU, with its share of the memory, or on
-another.
+another. Of several processes, whose weights are equal, the main one gives them while the others wait.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from pilotfish.engine.chat import render, stop_ids
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.engine.policy import refuse_sharded
 from pilotfish.engine.tokens import Gate
-from pilotfish.engine.vllm import VllmEngine, VllmServer
+from pilotfish.engine.vllm import Server, VllmEngine
 from pilotfish.engine.vllm_command import DIRECT, max_rank
 from pilotfish.engine.wire import clean
 from pilotfish.member import MemberConfig
+from pilotfish.processes import Processes
 
 ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
 """Lets a server take weights while it runs."""
@@ -63,6 +64,7 @@ class VllmPolicy(VllmEngine):
         openai: makes the engine in front of the server, given what makes token ids of messages and the fields to add
             to each request.
         first_version: of the weights as they are; those of later stages of a run count on from it.
+        processes: that train these weights together, and ask one server; this one alone when None.
 
     Raises:
         Refused: weights that are sharded.
@@ -71,11 +73,12 @@ class VllmPolicy(VllmEngine):
 
     def __init__(
         self,
-        server: VllmServer,
+        server: Server,
         trained: nn.Module,
         tokenizer: PreTrainedTokenizerBase,
         openai: Callable[..., OpenAIEngine],
         first_version: int = 0,
+        processes: Processes | None = None,
     ) -> None:
         refuse_sharded(trained)
         base: Any = trained
@@ -90,6 +93,7 @@ class VllmPolicy(VllmEngine):
         self._trained = trained
         self._first = self._version = first_version
         self._gate = Gate()
+        self._processes = processes or Processes()
         self._names = (f"{server.member.model}+{number}" for number in itertools.count())
 
     @property
@@ -103,14 +107,20 @@ class VllmPolicy(VllmEngine):
 
     async def sync(self, updates: int) -> None:
         """Wait for the calls that have begun, give the server the trained weights, go on as the version after
-        `updates`.
+        `updates`. All processes call it, and none goes on before the server has the weights.
 
         Raises:
             Refused: the server does not run, or does not take them; with its own words.
         """
         async with self._gate.drained():
-            await asyncio.to_thread(self._give)
+            await asyncio.to_thread(self._give_together)
             self._version = self._first + updates
+
+    def _give_together(self) -> None:
+        self._processes.gathered(None)  # no process has a call under way
+        if self._processes.main:
+            self._give()
+        self._openai.model = self._processes.of_main(self._openai.model)
 
     def _give(self) -> None:
         self.server.start()

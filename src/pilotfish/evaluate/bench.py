@@ -29,7 +29,7 @@ from pilotfish.evaluate.arms import CONTROLS, Arm, Field, Played, another_tasks_
 from pilotfish.evaluate.attribution import Attribution, attribute
 from pilotfish.evaluate.budget import Point, curve
 from pilotfish.evaluate.comparison import rows
-from pilotfish.evaluate.lineup import arms_of, constant
+from pilotfish.evaluate.lineup import AtServers, arms_of, constant
 from pilotfish.evaluate.recall import judges, recall
 from pilotfish.evaluate.record import write
 from pilotfish.evaluate.rounds import Cell, by_round, leader_of
@@ -154,7 +154,8 @@ async def _opened(
     journal, kept = run.journal(), Journal(cache_folder() / "answers", shared=True)
     seats = Seats(recipe, journal, meter, together)
     try:
-        yield seats, _fields(recipe, journal, judge, kept, together)
+        with seats.answerable():
+            yield seats, _fields(recipe, journal, judge, kept, together)
     finally:
         await seats.close()
         journal.close()
@@ -209,6 +210,7 @@ async def _played(
         for name, team in recipe.teams().items():
             seats.move_to(team)
             await seats.release()
+            await _start_servers(name, recipe, run, seats, fields[0].together)
             arms = arms_of(name, recipe, run, seats)
             constants, tried = await constant(team, run, arms, fields[0])
             arms += constants
@@ -221,6 +223,16 @@ async def _played(
     except MaxCostReached as error:
         raise MaxCostReached(f"{error}. {tally}") from error
     return played
+
+
+async def _start_servers(model: str, recipe: Recipe, run: Run, seats: Seats, together: Processes) -> None:
+    """Start all servers that a team of several processes asks, before anybody loads weights. One process alone starts
+    each with the first call that is not recorded."""
+    if together.count == 1:
+        return
+    if together.main:
+        arms_of(model, recipe, run, AtServers(seats))
+    await asyncio.to_thread(seats.start_servers)
 
 
 class _Tally:

@@ -17,6 +17,7 @@ from pilotfish.evaluate.arms import (
     Field,
     Played,
     Role,
+    Said,
     baselines,
     best_constant,
     control,
@@ -25,6 +26,7 @@ from pilotfish.evaluate.arms import (
 )
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
+from pilotfish.seats import Seats
 from pilotfish.spending import arm_name
 from pilotfish.topology import solo
 from pilotfish.train.profile import CollectStage
@@ -43,6 +45,26 @@ class Seating(Protocol):
 
     def trained(self, best: Path, version: int) -> Engine:
         """The trainee's engine with trained weights."""
+
+
+class AtServers:
+    """Seats those members alone that servers of the run's own speak for; nothing is loaded.
+
+    Args:
+        seats: of a team.
+    """
+
+    def __init__(self, seats: Seats) -> None:
+        self.seats = seats
+
+    def engine(self, name: str) -> Engine:
+        return self.seats.engine(name) if self._served(name) else Said("")
+
+    def trained(self, best: Path, version: int) -> Engine:
+        return self.seats.trained(best, version) if self._served(self.seats.recipe.trainee) else Said("")
+
+    def _served(self, name: str | None) -> bool:
+        return name is not None and self.seats.recipe.team[name].engine == "vllm"
 
 
 Weights = Callable[[Recipe, Run], Iterable[tuple[str, Path, int]]]

@@ -61,7 +61,7 @@ def train(
             if run.state("finished"):
                 told("note: this run is finished; nothing is done again", 0, {})
                 return run
-            with Workshop(recipe, run, meter, processes) as workshop:
+            with Workshop(recipe, run, meter, processes) as workshop, workshop.seats.answerable():
                 if recipe.stages:
                     from pilotfish.train.stages import train_stages
 
