@@ -110,8 +110,7 @@ def evaluate(
             results = asyncio.run(_remeasure(recipe, run, pool.judge, others))
         else:
             together = processes or Processes()
-            for team in recipe.teams().values():
-                check_recipe(team, together.count)
+            check_recipe(recipe, together.count)
             together.call(partial(_take_part, recipe, run.folder))
             results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter, together))
     write(results, run.folder)
