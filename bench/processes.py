@@ -40,7 +40,7 @@ def trained(recipe: str, folder: Path, count: int, settings: list[str], answers:
 
 def apart(steps: Steps, others: Steps) -> str:
     """The largest difference between two trainings in each figure of a step."""
-    pairs = list(zip(steps, others, strict=True))
+    pairs = list(zip(steps, others, strict=False))
     found = {name: max(abs(one[of] - other[of]) for one, other in pairs) for name, of in LEARNED.items()}
     return "apart: " + ", ".join(f"{name} {most:.2g}" for name, most in found.items())
 
@@ -51,17 +51,16 @@ def main() -> None:
     args = options.parse_args()
     arms = [(str(count), count, []) for count in args.counts]
     arms += [(f"or-{number}", 1, other) for number, other in enumerate(args.others, 1)]
-    first: Steps = []
+    first, learned = list[dict[str, float]](), args.folder
     for name, count, more in arms:
         try:
             steps = trained(args.recipe, args.folder / name, count, [*args.set, *more])
-            first = first or steps
-            base, taken = (median(row["seconds/step"] for row in rows[WARM_UP:]) for rows in (first, steps))
+            first, learned = (first, learned) if first else (steps, args.folder / name)
+            base, taken = (median(row["seconds/step"] for row in rows[WARM_UP:] or rows) for rows in (first, steps))
             print(f"processes {count}", *more, f" seconds a step {taken:.2f}  ratio {base / taken:.2f} ", end=" ")
             print(apart(first, steps), flush=True)
             if not more and steps is not first:
-                before = args.folder / arms[0][0]
-                steps = trained(args.recipe, args.folder / f"{name}-again", count, args.set, before)
+                steps = trained(args.recipe, args.folder / f"{name}-again", count, args.set, learned)
                 print(f"processes {count} on the same answers ", apart(first, steps), flush=True)
         except CalledProcessError as error:  # the figures of the others are worth having
             print(f"failed: processes {count}", *more, f" exit code {error.returncode}", flush=True)

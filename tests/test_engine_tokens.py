@@ -239,6 +239,36 @@ def test_calls_that_come_while_another_is_answered_begin_together(
     assert asyncio.run(asyncio.wait_for(scenario(), 120)) == begun_together
 
 
+def test_calls_for_whose_prompts_a_step_has_no_room_begin_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(continuous_batching, "_TOGETHER_S", 60.0)
+    model = tiny_model(0)
+
+    async def scenario() -> list[int]:
+        engine = ContinuousTokens(model, cache_tokens=2048, page=16)  # a step reads 1,024 tokens
+        scheduler, steps = engine._manager.batch_processor.scheduler, list[int]()
+        schedule = scheduler.schedule_batch
+
+        def counted(*budgets: int) -> Any:
+            found = schedule(*budgets)
+            steps.append(len(scheduler.active_requests))
+            return found
+
+        there, let_go = halted(model)
+        first = asyncio.create_task(engine.complete([5, 6], 3, 1.0, 0))
+        await until(there.is_set)
+        calls = [asyncio.create_task(engine.complete([7] * 300, 40, 1.0, number)) for number in range(5)]
+        await asyncio.sleep(0)
+        scheduler.schedule_batch = counted
+        let_go.set()
+        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
+        await engine.close()
+        return steps
+
+    steps = asyncio.run(asyncio.wait_for(scenario(), 120))
+    begins = steps.index(4)  # the last of them in part
+    assert steps[begins + 1] == 5
+
+
 def test_cancelling_a_call_drops_it_and_leaves_the_others(make: Make) -> None:
     model = tiny_model(0)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -291,6 +291,16 @@ def test_servers_that_nobody_has_open_any_more_are_not_started_again(tmp_path: P
 
     asyncio.run(play())
     assert sorted(one["arguments"][1] for one in started()) == ["org/large", "org/small"]
+
+
+def test_trained_weights_are_served_beside_the_untrained_ones_whose_port_is_set(tmp_path: Path) -> None:
+    leader = {**ACTOR, "train": "full", "vllm": {"port": 29_991}}
+    seats = Seats(recipe(tmp_path, leader=leader), Journal(tmp_path / "run" / "journal"))
+    (tmp_path / "best").mkdir()
+    before, after = (
+        cast(Any, one).server.port for one in (seats.engine("leader"), seats.trained(tmp_path / "best", 1))
+    )
+    assert before == 29_991 != after
 
 
 def test_another_process_asks_a_server_and_neither_ends_it_nor_says_how_it_ended(tmp_path: Path, started: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 from pilotfish import train
 from pilotfish.engine.policy import PolicyEngine
 from pilotfish.recipe import Recipe, parse_recipe
+from pilotfish.train import gap
 from pilotfish.train.gap import Astray
 from tiny import save_tiny
 
@@ -42,8 +43,12 @@ def steps(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.parametrize("at_once", [gap.AT_ONCE, 1], ids=["rows together", "row by row"])
 @pytest.mark.parametrize("trained", ["full", {"rank": 4, "alpha": 8}], ids=["full", "lora"])
-def test_an_engine_in_float32_reports_the_weights_own_log_probabilities(tmp_path: Path, trained: Any) -> None:
+def test_an_engine_in_float32_reports_the_weights_own_log_probabilities(
+    tmp_path: Path, trained: Any, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gap, "AT_ONCE", at_once)
     made = recipe(tmp_path)
     member = made.team["actor"].changed({"train": trained})
     train(made.model_copy(update={"team": {"actor": member}}), tmp_path / "run")

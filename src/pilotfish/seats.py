@@ -6,6 +6,7 @@ on the trainee's model sits on the very same tensors: one set of weights in two 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -161,7 +162,9 @@ class Seats:
         if member.in_process:
             return self._leased(member, _trained(self._part(member), best, version))
         whole = {} if (best / "adapter_config.json").exists() else {"revision": None}  # it names a version of the base
-        return self._vllm(self.recipe.trainee or "", member.changed({"model": str(best), **whole}), version)
+        served = member.served.model_copy(update={"port": None})  # that is for the untrained weights
+        seated = member.changed({"model": str(best), **whole}).model_copy(update={"vllm": served})
+        return self._vllm(self.recipe.trainee or "", seated, version)
 
     def leased(self, policy: Policy) -> Engine:
         """The policy, in process taking turns with the frozen members on its device."""
@@ -187,8 +190,7 @@ class Seats:
             await left.close()
 
     async def close(self) -> None:
-        for engine in self._engines.values():
-            await engine.close()
+        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
 
     def _behind_meter(self, member: MemberConfig, engine: Engine) -> Engine:
         if self._meter is None:

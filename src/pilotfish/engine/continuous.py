@@ -350,20 +350,22 @@ def _rows(device: torch.device) -> int:
 
 
 def _let_in_together(scheduler: Any) -> None:
-    """Hold requests that wait, while others are active, until `_TOGETHER_S` after the last ones were looked at."""
-    schedule, looked = scheduler.schedule_batch, -_TOGETHER_S
+    """Hold requests that wait, while others are active, until `_TOGETHER_S` after the last ones were let in. Those for
+    whose prompts a step had no room are let in by the next."""
+    schedule, since = scheduler.schedule_batch, -_TOGETHER_S
 
     def scheduled(*budgets: int) -> Any:
-        nonlocal looked
-        now, blocked = time.monotonic(), scheduler.block_new_requests
-        held = bool(scheduler.active_requests) and now - looked < _TOGETHER_S
-        if scheduler.waiting_requests and not held:
-            looked = now
+        nonlocal since
+        now, blocked, waited = time.monotonic(), scheduler.block_new_requests, bool(scheduler.waiting_requests)
+        held = bool(scheduler.active_requests) and now - since < _TOGETHER_S
         scheduler.block_new_requests = blocked or held
         try:
             return schedule(*budgets)
         finally:
             scheduler.block_new_requests = blocked
+            if waited and not held:
+                full = len(scheduler.active_requests) >= scheduler.max_requests_per_batch
+                since = now if full or not scheduler.waiting_requests else now - _TOGETHER_S
 
     scheduler.schedule_batch = scheduled
 

@@ -8,7 +8,7 @@ further off, and what is learned from its rows is noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ROWS = 4
 """So many rows of a step are looked at."""
+AT_ONCE = 1 << 26
+"""Logits of one pass over all these rows; where there are more, each row has its own."""
 LIMIT = 1.0
 """Largest mean difference, in nats."""
 
@@ -56,10 +58,13 @@ def logprob_gap(trainer: Trainer, rows: Sequence[Row], temperature: float, step:
 
 
 def _differences(trainer: Trainer, rows: Sequence[Row], temperature: float) -> torch.Tensor:
-    device, model = trainer.accelerator.device, cast(Any, trainer.model)
+    device, model = trainer.accelerator.device, trainer.accelerator.unwrap_model(trainer.model)
     texts = [torch.tensor([*row.prompt_ids, *row.completion_ids]) for row in rows]
     ids = pad_sequence(texts, batch_first=True).to(device)  # a row ends before its padding, which it never sees
     first = min(len(row.prompt_ids) for row in rows) - 1
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    if len(rows) > 1 and len(rows) * (ids.shape[1] - 1 - first) * vocabulary > AT_ONCE:
+        return torch.cat([_differences(trainer, [row], temperature) for row in rows])
     kept = torch.arange(first, ids.shape[1] - 1, device=device)
     scores = (model(input_ids=ids, logits_to_keep=kept).logits.float() / temperature).log_softmax(-1)
     drawn = scores.gather(2, ids[:, first + 1 :, None])[:, :, 0]
