@@ -20,7 +20,7 @@ step() { # vLLM, where it is installed, is the first in a process of its own
     for setting in hint solo; do
         told "step-$setting" "$python" bench/step_vs_trl.py --settings $setting --arms ours generate batching
         "$python" -c "import vllm" 2>/dev/null &&
-            VLLM_ENABLE_V1_MULTIPROCESSING=0 told "step-$setting-vllm" "$python" bench/step_vs_trl.py --settings $setting --arms vllm ours
+            told "step-$setting-vllm" "$python" bench/step_vs_trl.py --settings $setting --arms vllm ours
     done
 }
 mlpo() { told mlpo "$python" bench/mlpo_step.py --model smollm2 --steps 8 --tasks 16 --group 16 --micro 64; }

@@ -129,12 +129,12 @@ def test_a_process_sees_its_own_gpu_as_the_first(seen: str, own: str, monkeypatc
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
     assert _gpus()[1] == own
-    assert _take_gpu(sharing=False) == 1
+    assert _take_gpu(_gpus(), sharing=False) == 1
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"]) == (own, "0")
     for name, value in (("WORLD_SIZE", "3"), ("CUDA_VISIBLE_DEVICES", seen)):
         monkeypatch.setenv(name, value)
     with pytest.raises(RecipeError, match="3 processes, and 2 of them have a GPU; start 2"):
-        _take_gpu(sharing=False)
+        _take_gpu(_gpus(), sharing=False)
 
 
 @pytest.mark.parametrize(("rank", "own", "on_it"), [(0, "4", 3), (3, "6", 2), (4, "4", 3)])
@@ -142,7 +142,7 @@ def test_processes_of_an_evaluation_share_gpus(rank: int, own: str, on_it: int, 
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     for name, value in (("WORLD_SIZE", "5"), ("LOCAL_RANK", str(rank)), ("CUDA_VISIBLE_DEVICES", "4,6")):
         monkeypatch.setenv(name, value)
-    assert _take_gpu(sharing=True) == on_it
+    assert _take_gpu(_gpus(), sharing=True) == on_it
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"]) == (own, "0")
 
 

@@ -191,7 +191,7 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
 def _join(sharing: bool) -> tuple[Processes, Any, bool]:
     """This process among the others, the store that all can write to, and whether NCCL is between them."""
     gpus = _gpus()
-    on_gpu = _take_gpu(sharing)
+    on_gpu = _take_gpu(gpus, sharing)
     from torch import distributed
     from torch.distributed.rendezvous import rendezvous
 
@@ -212,14 +212,13 @@ def _gpus() -> list[str]:
     return seen.split(",")[:count] if seen else [str(number) for number in range(count)]  # a wrong one ends the list
 
 
-def _take_gpu(sharing: bool) -> int:
+def _take_gpu(gpus: Sequence[str], sharing: bool) -> int:
     """Let this process see its own GPU alone, as the first: engines work in threads, and one that does not say which it
     means is on the first. Says how many processes are on it, 0 where there is none.
 
     Raises:
         RecipeError: there are fewer than processes, and no two may share one.
     """
-    gpus = _gpus()
     count = len(gpus)
     if not count:
         return 0

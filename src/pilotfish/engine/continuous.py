@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,9 +30,8 @@ from transformers.generation.continuous_batching.cb_logits_processors import Con
 from pilotfish.engine.base import CallFailed, Refused
 from pilotfish.engine.batches import bare_generate
 from pilotfish.engine.draw import draw, fraction
+from pilotfish.engine.steps import STEPS, in_daemon_thread, one_at_a_time, settled
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
-
-T = TypeVar("T")
 
 _WATCH_SECONDS = 0.5
 _CHECK_TOKENS = 6
@@ -44,8 +43,6 @@ _TOGETHER_S = 0.04
 prompts takes 8 to 10 ms longer than one that replays the graph of a small model's decoding (bench/NOTES.md)."""
 _LARGE = 64 << 30
 """Bytes of a GPU that answers 512 calls at once; a smaller one, 256."""
-_STEPS = threading.Lock()
-"""Held for each step of any engine: while one captures a CUDA graph, no other thread may allocate or synchronise."""
 
 
 class CannotServe(RuntimeError):
@@ -149,7 +146,7 @@ class ContinuousTokens:
             with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
                 self._start(rows or _rows(model.device), memory, cache_tokens, page)
             self._window = min(self._window, self._capacity())
-            _in_thread(lambda: asyncio.run(self._check(*reference)))
+            in_daemon_thread(lambda: asyncio.run(self._check(*reference)))
         except Exception as error:
             self._shut()
             model.set_attn_implementation(attention)
@@ -182,15 +179,15 @@ class ContinuousTokens:
         self._add_columns(manager.logit_processor)
         # The manager makes its buffers on the default stream, and resets them there when its thread starts; the streams
         # of its steps do not wait for it. Where the GPU lags behind, the zeros came after the inputs of the first step.
-        manager._create_batch_processor = _one_at_a_time(_settled(manager._create_batch_processor, self._model.device))
+        manager._create_batch_processor = one_at_a_time(settled(manager._create_batch_processor, self._model.device))
         manager.batch_processor = manager._create_batch_processor()
         manager.batch_processor.model_runner._sample = self._sample
         _let_in_together(manager.batch_processor.scheduler)
-        manager.batch_processor._generation_step = _one_at_a_time(manager.batch_processor._generation_step)
+        manager.batch_processor._generation_step = one_at_a_time(manager.batch_processor._generation_step)
         if on_gpu:
             self._warm_up()
         # The manager's thread is a daemon only if the thread that starts it is one.
-        _in_thread(manager.start)
+        in_daemon_thread(manager.start)
         threading.Thread(target=self._watch, name="pilotfish-watch", daemon=True).start()
 
     def _warm_up(self) -> None:
@@ -201,8 +198,8 @@ class ContinuousTokens:
         """
         runner, device = self._manager.batch_processor.model_runner, self._model.device
         compute = runner.compute_batch
-        runner.compute_batch = _settled(compute, device)
-        with _STEPS:
+        runner.compute_batch = settled(compute, device)
+        with STEPS:
             self._manager.warmup()
         runner.compute_batch = compute
 
@@ -287,7 +284,7 @@ class ContinuousTokens:
 
         def change() -> None:
             with getattr(self._manager, "pause", nullcontext)(), torch.no_grad():
-                _settled(copy, self._model.device)()
+                settled(copy, self._model.device)()
 
         async with self._gate.drained():
             await asyncio.to_thread(change)
@@ -352,12 +349,12 @@ def _rows(device: torch.device) -> int:
 def _let_in_together(scheduler: Any) -> None:
     """Hold requests that wait, while others are active, until `_TOGETHER_S` after the last ones were let in. Those for
     whose prompts a step had no room are let in by the next."""
-    schedule, since = scheduler.schedule_batch, -_TOGETHER_S
+    schedule, shut_until = scheduler.schedule_batch, 0.0
 
     def scheduled(*budgets: int) -> Any:
-        nonlocal since
+        nonlocal shut_until
         now, blocked, waited = time.monotonic(), scheduler.block_new_requests, bool(scheduler.waiting_requests)
-        held = bool(scheduler.active_requests) and now - since < _TOGETHER_S
+        held = bool(scheduler.active_requests) and now < shut_until
         scheduler.block_new_requests = blocked or held
         try:
             return schedule(*budgets)
@@ -365,29 +362,9 @@ def _let_in_together(scheduler: Any) -> None:
             scheduler.block_new_requests = blocked
             if waited and not held:
                 full = len(scheduler.active_requests) >= scheduler.max_requests_per_batch
-                since = now if full or not scheduler.waiting_requests else now - _TOGETHER_S
+                shut_until = now + (_TOGETHER_S if full or not scheduler.waiting_requests else 0.0)
 
     scheduler.schedule_batch = scheduled
-
-
-def _one_at_a_time(step: Callable[..., T]) -> Callable[..., T]:
-    def alone(*arguments: Any) -> T:
-        with _STEPS:
-            return step(*arguments)
-
-    return alone
-
-
-def _settled(work: Callable[..., T], device: torch.device) -> Callable[..., T]:
-    """The same, but it returns once the GPU has done what it was given."""
-
-    def done(*arguments: Any) -> T:
-        result = work(*arguments)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return result
-
-    return done
 
 
 def _own_config(model: Any) -> None:
@@ -396,20 +373,3 @@ def _own_config(model: Any) -> None:
     for module in model.modules():
         if getattr(module, "config", None) is shared:
             module.config = own
-
-
-def _in_thread(work: Callable[[], None]) -> None:
-    """Run `work` in a daemon thread and wait for it; its error is raised here."""
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            work()
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
