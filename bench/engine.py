@@ -27,7 +27,7 @@ from tokenizers import Tokenizer, models
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from _offline import least_seconds
-from pilotfish.engine import continuous
+from pilotfish.engine import admission
 from pilotfish.engine.loading import fast_dtype, load
 from pilotfish.engine.policy import PolicyEngine
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine
@@ -181,8 +181,8 @@ async def widths(kind: Any, actor: Any, prompts: Prompts, tokens: int, each: lis
         steps = -(-len(prompts) // at_once) * tokens
         print(f"value engine_tokens_per_second_{at_once}_at_once {len(prompts) * tokens / took:.0f}")
         print(f"value decode_step_ms_{at_once}_at_once {took / steps * 1e3:.2f}", flush=True)
-        for name, seconds in (("together", continuous._TOGETHER_S), ("one_by_one", 0.0)):
-            with patch.object(continuous, "_TOGETHER_S", seconds):
+        for name, seconds in (("together", admission.TOGETHER_S), ("one_by_one", 0.0)):
+            with patch.object(admission, "TOGETHER_S", seconds):
                 took = await best(lambda engine=engine: ask_each(engine, prompts, mixed))  # type: ignore[misc]
             print(f"value engine_tokens_per_second_{at_once}_at_once_mixed_{name} {sum(mixed) / took:.0f}", flush=True)
         await engine.close()

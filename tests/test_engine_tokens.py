@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -15,13 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from pilotfish.engine import continuous as continuous_batching  # noqa: E402
 from pilotfish.engine.base import CallFailed, Refused  # noqa: E402
 from pilotfish.engine.batches import _CPU_TURN, BatchTokens  # noqa: E402
 from pilotfish.engine.continuous import CannotServe, ContinuousTokens  # noqa: E402
-from pilotfish.engine.draw import draw, fraction  # noqa: E402
+from pilotfish.engine.draw import draw, fractions  # noqa: E402
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine  # noqa: E402
-from tiny import VOCABULARY, halted, tiny_model  # noqa: E402
+from tiny import VOCABULARY, halted, tiny_model, until  # noqa: E402
 
 torch.set_num_threads(1)
 MODEL = tiny_model(0)
@@ -79,11 +77,6 @@ async def together(*calls: Coroutine[Any, Any, Any]) -> list[Any]:
     return await asyncio.gather(*begun)
 
 
-async def until(happens: Callable[[], bool]) -> None:
-    while not happens():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-
-
 async def play(engine: TokenEngine, calls: list[dict[str, Any]]) -> list[TokenAnswer]:
     return await asyncio.gather(*[engine.complete(**call) for call in calls])
 
@@ -119,7 +112,7 @@ def test_different_seeds_draw_from_the_distribution() -> None:
     prompt, temperature, count = [5, 6, 7], 1.3, 20_000
     with torch.no_grad():
         row = MODEL(torch.tensor([prompt])).logits[0, -1].float()
-    places = torch.tensor([fraction(seed, len(prompt)) for seed in range(count)], dtype=torch.int32)
+    places = fractions(range(count), [len(prompt)] * count)
     tokens, _ = draw(row.repeat(count, 1), torch.full((count,), temperature), places)
     expected = (row / temperature).softmax(-1)
     top = expected.topk(15).indices
@@ -194,79 +187,6 @@ def test_a_short_answer_does_not_wait_for_a_long_one(make: Make) -> None:
 
     asyncio.run(race(make()))
     assert order == [3, 60, 200]
-
-
-@pytest.mark.parametrize(("seconds", "begun_together"), [(60.0, [1, 3]), (0.0, [1, 1, 1, 1])])
-def test_calls_that_come_while_another_is_answered_begin_together(
-    seconds: float, begun_together: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(continuous_batching, "_TOGETHER_S", seconds)
-    model, ended = tiny_model(0), threading.Event()
-    forward = model.forward
-
-    def slow(*args: Any, **options: Any) -> Any:
-        time.sleep(0.005)
-        return forward(*args, **options)
-
-    def stop(tokens: list[int]) -> bool:
-        return ended.is_set()
-
-    async def scenario() -> list[int]:
-        model.forward = slow  # type: ignore[method-assign]
-        engine = ContinuousTokens(model, cache_tokens=2048, page=16)
-        scheduler, begun = engine._manager.batch_processor.scheduler, list[int]()
-        schedule = scheduler.schedule_batch
-
-        def counted(*budgets: int) -> Any:
-            before = set(scheduler.active_requests)
-            found = schedule(*budgets)
-            if new := set(scheduler.active_requests) - before:
-                begun.append(len(new))
-            return found
-
-        scheduler.schedule_batch = counted
-        calls = [asyncio.create_task(engine.complete([5, 6], 400, 1.0, 0, stop=stop))]
-        await until(lambda: len(scheduler.active_requests) == 1)
-        for others in range(1, 4):
-            calls.append(asyncio.create_task(engine.complete([7, 8], 400, 1.0, others, stop=stop)))
-            held = scheduler.waiting_requests if seconds else scheduler.active_requests
-            await until(lambda held=held, count=others if seconds else others + 1: len(held) == count)  # type: ignore[misc]
-        ended.set()
-        await asyncio.wait_for(asyncio.gather(*calls), 120)
-        await engine.close()
-        return begun
-
-    assert asyncio.run(asyncio.wait_for(scenario(), 120)) == begun_together
-
-
-def test_calls_for_whose_prompts_a_step_has_no_room_begin_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuous_batching, "_TOGETHER_S", 60.0)
-    model = tiny_model(0)
-
-    async def scenario() -> list[int]:
-        engine = ContinuousTokens(model, cache_tokens=2048, page=16)  # a step reads 1,024 tokens
-        scheduler, steps = engine._manager.batch_processor.scheduler, list[int]()
-        schedule = scheduler.schedule_batch
-
-        def counted(*budgets: int) -> Any:
-            found = schedule(*budgets)
-            steps.append(len(scheduler.active_requests))
-            return found
-
-        there, let_go = halted(model)
-        first = asyncio.create_task(engine.complete([5, 6], 3, 1.0, 0))
-        await until(there.is_set)
-        calls = [asyncio.create_task(engine.complete([7] * 300, 40, 1.0, number)) for number in range(5)]
-        await asyncio.sleep(0)
-        scheduler.schedule_batch = counted
-        let_go.set()
-        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
-        await engine.close()
-        return steps
-
-    steps = asyncio.run(asyncio.wait_for(scenario(), 120))
-    begins = steps.index(4)  # the last of them in part
-    assert steps[begins + 1] == 5
 
 
 def test_cancelling_a_call_drops_it_and_leaves_the_others(make: Make) -> None:

@@ -28,7 +28,7 @@ from transformers.cache_utils import DynamicLayer
 
 from pilotfish.engine.base import CallFailed
 from pilotfish.engine.beginnings import shared
-from pilotfish.engine.draw import draw, fraction
+from pilotfish.engine.draw import draw, fractions
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
 _CPU_TURN = threading.Lock()
@@ -260,11 +260,11 @@ class _Step:
 
     def logits(self, ids: Tensor, scores: Tensor) -> Tensor:
         """Scores whose arg max is the token drawn."""
-        places = [fraction(row.seed, len(row.prompt) + len(row.tokens)) for row in self._rows]
+        at = [len(row.prompt) + len(row.tokens) for row in self._rows]
         tokens, logprobs = draw(
             scores,
             self._temperature,
-            torch.tensor(places, dtype=torch.int32, device=self._device),
+            fractions([row.seed for row in self._rows], at).to(self._device),
             self._top_p,
             greedy=self._greedy,
             sampled=self._sampled,

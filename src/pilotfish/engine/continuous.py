@@ -1,9 +1,9 @@
 """Token engine over transformers' continuous batching: one manager a model, started once and kept. For a GPU.
 
-Every private name of transformers that the project uses is in this file; it runs on transformers 5.17 and 5.24. What
-the manager lacks is added here: a seed, temperature and nucleus mass of each call's own, log-probabilities of the
-untruncated distribution, stop functions, weights that change in place, calls that begin together, and an error for
-every call if its thread dies.
+Its private names are in this file, `admission.py` and `inputs.py`, which run on transformers 5.17 and 5.24. What the
+manager lacks is added there: a seed, temperature and nucleus mass of each call's own, log-probabilities of the
+untruncated distribution, stop functions, weights that change in place, calls that begin together, steps in less Python,
+and an error for every call if its thread dies.
 Its prefix sharing stays off, since shared blocks would keep the keys of old weights. Requests that would kill its
 thread (an empty prompt, an id outside the vocabulary, more tokens than the cache holds) never get there.
 """
@@ -15,7 +15,6 @@ import atexit
 import copy as copies
 import itertools
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,11 +24,12 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
-from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
 
+from pilotfish.engine.admission import let_in_together
 from pilotfish.engine.base import CallFailed, Refused
 from pilotfish.engine.batches import bare_generate
-from pilotfish.engine.draw import draw, fraction
+from pilotfish.engine.draw import draw, fractions
+from pilotfish.engine.inputs import Column, Places, in_less_python, page_of
 from pilotfish.engine.steps import STEPS, in_daemon_thread, one_at_a_time, settled
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
@@ -38,46 +38,14 @@ _CHECK_TOKENS = 6
 _CHECK_ERROR = {torch.float32: 0.05, torch.bfloat16: 0.6, torch.float16: 0.6}
 """Largest mean difference of log-probabilities to `generate()`. On random prompts rounding to bfloat16 gives 0.02 to
 0.3 (a sharply fine-tuned model shows the most), a wrong mask or cache over 1."""
-_TOGETHER_S = 0.04
-"""Seconds for which calls that come while others are answered wait, so that they begin in one step. A step that reads
-prompts takes 8 to 10 ms longer than one that replays the graph of a small model's decoding (bench/NOTES.md)."""
+_PROMPT_STEP = 256
+"""A step's tokens of prompts are padded to a multiple of it: each such number is a CUDA graph to capture and keep."""
 _LARGE = 64 << 30
 """Bytes of a GPU that answers 512 calls at once; a smaller one, 256."""
 
 
 class CannotServe(RuntimeError):
     """transformers' continuous batching does not serve this model here; use `batches.py`."""
-
-
-class _Column(ContinuousBatchingLogitsProcessor):
-    """Carries one number a row to the device; leaves the scores alone. Captured graphs read it at a fixed address."""
-
-    supported_kwargs: dict[str, type]
-    ignored_kwargs: tuple[str, ...] = ()
-
-    def __init__(self, name: str, kind: type, value: Callable[[Any], float], dtype: torch.dtype) -> None:
-        self.supported_kwargs = {name: kind}
-        self._value, self._dtype = value, dtype
-        self.rows = torch.empty(0, dtype=dtype)
-
-    def fill_defaults(self, int32_tensor: Tensor) -> None:
-        int32_tensor.zero_()
-
-    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
-        values = [self._value(request.state) for request in requests_with_new_token]
-        return torch.tensor(values, dtype=self._dtype).view(torch.int32)
-
-    def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
-        self.rows = tensor_arg[: scores.size(0)].view(self._dtype)
-        return scores
-
-
-def _argument(name: str) -> Callable[[Any], float]:
-    return lambda state: float(state.logit_processor_kwargs.get(name, 0.0))
-
-
-def _place(state: Any) -> int:
-    return fraction(state.logit_processor_kwargs.get("seed", 0), state.position_offset)
 
 
 @dataclass(eq=False)
@@ -164,6 +132,7 @@ class ContinuousTokens:
             "max_memory_percent": memory,
             "auto_switch_to_flash": on_gpu,
             "seed": 0,
+            "q_padding_interval_size": _PROMPT_STEP if on_gpu else 0,
         }
         if cache_tokens is not None:
             wanted |= {"num_blocks": -(-cache_tokens // page), "max_batch_tokens": min(cache_tokens, 1024)}
@@ -182,7 +151,8 @@ class ContinuousTokens:
         manager._create_batch_processor = one_at_a_time(settled(manager._create_batch_processor, self._model.device))
         manager.batch_processor = manager._create_batch_processor()
         manager.batch_processor.model_runner._sample = self._sample
-        _let_in_together(manager.batch_processor.scheduler)
+        in_less_python(manager.batch_processor)
+        let_in_together(manager.batch_processor.scheduler)
         manager.batch_processor._generation_step = one_at_a_time(manager.batch_processor._generation_step)
         if on_gpu:
             self._warm_up()
@@ -204,9 +174,7 @@ class ContinuousTokens:
         runner.compute_batch = compute
 
     def _add_columns(self, processors: Any) -> None:
-        self._temperature = _Column("temperature", float, _argument("temperature"), torch.float32)
-        self._top_p = _Column("top_p", float, _argument("top_p"), torch.float32)
-        self._fraction = _Column("seed", int, _place, torch.int32)
+        self._temperature, self._top_p, self._fraction = Column("temperature"), Column("top_p"), Places()
         processors.logits_processor = LogitsProcessorList([self._temperature, self._top_p, self._fraction])
         processors.tensors_required = 3
         processors._retrieve_processors_kwargs()
@@ -222,7 +190,7 @@ class ContinuousTokens:
     def _capacity(self) -> int:
         """Tokens that the cache holds."""
         settings = self._manager.continuous_batching_config
-        return int(settings.num_blocks * (getattr(settings, "page_size", None) or settings.block_size))
+        return int(settings.num_blocks * page_of(settings))
 
     async def complete(
         self,
@@ -333,7 +301,7 @@ def _greedy_reference(model: Any, vocabulary: int, length: int) -> tuple[list[in
     Returns:
         Prompt ids [length], token ids [n], log-probabilities [n, vocabulary].
     """
-    prompt = [fraction(1, i) % vocabulary for i in range(length)]
+    prompt = [place % vocabulary for place in fractions([1] * length, range(length)).tolist()]
     ids = torch.tensor([prompt], device=model.device)
     settings = {"max_new_tokens": _CHECK_TOKENS, "output_logits": True, "return_dict_in_generate": True}
     with torch.no_grad():
@@ -344,27 +312,6 @@ def _greedy_reference(model: Any, vocabulary: int, length: int) -> tuple[list[in
 def _rows(device: torch.device) -> int:
     large = device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory >= _LARGE
     return 512 if large else 256
-
-
-def _let_in_together(scheduler: Any) -> None:
-    """Hold requests that wait, while others are active, until `_TOGETHER_S` after the last ones were let in. Those for
-    whose prompts a step had no room are let in by the next."""
-    schedule, shut_until = scheduler.schedule_batch, 0.0
-
-    def scheduled(*budgets: int) -> Any:
-        nonlocal shut_until
-        now, blocked, waited = time.monotonic(), scheduler.block_new_requests, bool(scheduler.waiting_requests)
-        held = bool(scheduler.active_requests) and now < shut_until
-        scheduler.block_new_requests = blocked or held
-        try:
-            return schedule(*budgets)
-        finally:
-            scheduler.block_new_requests = blocked
-            if waited and not held:
-                full = len(scheduler.active_requests) >= scheduler.max_requests_per_batch
-                shut_until = now + (_TOGETHER_S if full or not scheduler.waiting_requests else 0.0)
-
-    scheduler.schedule_batch = scheduled
 
 
 def _own_config(model: Any) -> None:

@@ -7,6 +7,9 @@ position. So a row's draw depends on nothing else in its batch, no generator has
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,12 +17,22 @@ _MASK = (1 << 64) - 1
 _BITS = 31
 
 
-def fraction(seed: int, position: int) -> int:
-    """The draw's place in the unit interval, in units of 2**-31: a hash (splitmix64's finalizer) of both arguments."""
-    h = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) & _MASK
+def fractions(seeds: Sequence[int], positions: Sequence[int]) -> Tensor:
+    """The draws' places in the unit interval, in units of 2**-31: a hash (splitmix64's finalizer) of seed and position.
+
+    Args:
+        seeds: [n], of which the lowest 64 bits count.
+        positions: [n], of the tokens that are drawn.
+
+    Returns:
+        [n], int32.
+    """
+    h = np.array([seed & _MASK for seed in seeds], np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    h += np.array(positions, np.uint64) * np.uint64(0xD1B54A32D192ED03) + np.uint64(0x632BE59BD9B4E019)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        h = ((h ^ (h >> shift)) * factor) & _MASK
-    return (h ^ (h >> 31)) >> (64 - _BITS)
+        h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
+    h ^= h >> np.uint64(31)
+    return torch.from_numpy((h >> np.uint64(64 - _BITS)).astype(np.int32))
 
 
 def draw(
@@ -36,7 +49,7 @@ def draw(
     Args:
         logits: [rows, vocabulary], float32; overwritten.
         temperature: [rows], float32; 0 takes the most likely token.
-        fractions: [rows], int32, from `fraction`.
+        fractions: [rows], int32, from `fractions`.
         top_p: [rows], float32 nucleus masses, or None when no row has one below 1.
         greedy: False promises that no row has temperature 0.
         sampled: False promises that every row has temperature 0.

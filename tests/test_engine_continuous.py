@@ -1,0 +1,225 @@
+"""Continuous batching: which calls begin together, in which steps prompts are read, what a step gets from the host."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from transformers.generation.continuous_batching.input_outputs import (  # noqa: E402
+    ContinuousBatchingAsyncIOs,
+    ContinuousBatchingIOs,
+)
+from transformers.generation.continuous_batching.requests import RequestState  # noqa: E402
+
+from pilotfish.engine import admission  # noqa: E402
+from pilotfish.engine.continuous import ContinuousTokens  # noqa: E402
+from pilotfish.engine.inputs import in_less_python  # noqa: E402
+from tiny import halted, tiny_model, until  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(("seconds", "begun_together"), [(60.0, [1, 3]), (0.0, [1, 1, 1, 1])])
+def test_calls_that_come_while_another_is_answered_begin_together(
+    seconds: float, begun_together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "TOGETHER_S", seconds)
+    model, ended = tiny_model(0), threading.Event()
+    forward = model.forward
+
+    def slow(*args: Any, **options: Any) -> Any:
+        time.sleep(0.005)
+        return forward(*args, **options)
+
+    def stop(tokens: list[int]) -> bool:
+        return ended.is_set()
+
+    async def scenario() -> list[int]:
+        model.forward = slow  # type: ignore[method-assign]
+        engine = ContinuousTokens(model, cache_tokens=2048, page=16)
+        scheduler, begun = engine._manager.batch_processor.scheduler, list[int]()
+        schedule = scheduler.schedule_batch
+
+        def counted(*budgets: int) -> Any:
+            before = set(scheduler.active_requests)
+            found = schedule(*budgets)
+            if new := set(scheduler.active_requests) - before:
+                begun.append(len(new))
+            return found
+
+        scheduler.schedule_batch = counted
+        calls = [asyncio.create_task(engine.complete([5, 6], 400, 1.0, 0, stop=stop))]
+        await until(lambda: len(scheduler.active_requests) == 1)
+        for others in range(1, 4):
+            calls.append(asyncio.create_task(engine.complete([7, 8], 400, 1.0, others, stop=stop)))
+            held = scheduler.waiting_requests if seconds else scheduler.active_requests
+            await until(lambda held=held, count=others if seconds else others + 1: len(held) == count)  # type: ignore[misc]
+        ended.set()
+        await asyncio.wait_for(asyncio.gather(*calls), 120)
+        await engine.close()
+        return begun
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 120)) == begun_together
+
+
+def test_calls_for_whose_prompts_a_step_has_no_room_begin_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "TOGETHER_S", 60.0)
+    model = tiny_model(0)
+
+    async def scenario() -> list[int]:
+        engine = ContinuousTokens(model, cache_tokens=2048, page=16)  # a step reads 1,024 tokens
+        scheduler, steps = engine._manager.batch_processor.scheduler, list[int]()
+        schedule = scheduler.schedule_batch
+
+        def counted(*budgets: int) -> Any:
+            found = schedule(*budgets)
+            steps.append(len(scheduler.active_requests))
+            return found
+
+        there, let_go = halted(model)
+        first = asyncio.create_task(engine.complete([5, 6], 3, 1.0, 0))
+        await until(there.is_set)
+        calls = [asyncio.create_task(engine.complete([7] * 300, 40, 1.0, number)) for number in range(5)]
+        await asyncio.sleep(0)
+        scheduler.schedule_batch = counted
+        let_go.set()
+        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
+        await engine.close()
+        return steps
+
+    steps = asyncio.run(asyncio.wait_for(scenario(), 120))
+    begins = steps.index(4)  # the last of them in part
+    assert steps[begins + 1] == 5
+
+
+def test_prompts_are_read_in_steps_of_their_own_while_others_are_answered() -> None:
+    model = tiny_model(0)
+
+    async def scenario() -> list[list[int]]:
+        engine = ContinuousTokens(model, cache_tokens=4096, page=16)  # a step reads 1,024 tokens
+        scheduler, steps = engine._manager.batch_processor.scheduler, list[list[int]]()
+        schedule = scheduler.schedule_batch
+
+        def noted(*budgets: int) -> Any:
+            found = schedule(*budgets)
+            steps.append([request.query_length for request in found[0]])
+            return found
+
+        there, let_go = halted(model)
+        first = asyncio.create_task(engine.complete([5, 6, 7], 60, 1.0, 0))
+        await until(there.is_set)
+        calls = [asyncio.create_task(engine.complete([8] * 400, 5, 1.0, number)) for number in range(3)]
+        await asyncio.sleep(0)
+        scheduler.schedule_batch = noted
+        let_go.set()
+        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
+        await engine.close()
+        return steps
+
+    steps = asyncio.run(asyncio.wait_for(scenario(), 120))
+    reading = [step for step in steps if max(step) > 1]
+    assert reading == [[400, 400, 224], [176]]  # the third prompt in two parts, and nobody's next token beside them
+    assert [1, 1, 1, 1] in steps
+
+
+def test_where_the_cache_is_short_prompts_wait_for_those_that_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "TOGETHER_S", 0.0)
+    model = tiny_model(0)
+
+    async def scenario() -> list[int]:
+        engine = ContinuousTokens(model, cache_tokens=512, page=16)
+        scheduler, active = engine._manager.batch_processor.scheduler, list[int]()
+        scheduler.safety_margin = 0.5
+        schedule = scheduler.schedule_batch
+
+        def noted(*budgets: int) -> Any:
+            found = schedule(*budgets)
+            active.append(len(scheduler.active_requests))
+            return found
+
+        there, let_go = halted(model)
+        first = asyncio.create_task(engine.complete([5] * 300, 20, 1.0, 0))  # takes more than half
+        await until(there.is_set)
+        calls = [asyncio.create_task(engine.complete([6] * 50, 20, 1.0, number)) for number in range(3)]
+        await asyncio.sleep(0)
+        scheduler.schedule_batch = noted
+        let_go.set()
+        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
+        await engine.close()
+        return active
+
+    active = asyncio.run(asyncio.wait_for(scenario(), 120))
+    assert active[:19] == [1] * 19
+    assert max(active) == 3
+
+
+def test_the_table_of_blocks_is_what_transformers_would_fill_in() -> None:
+    engine = ContinuousTokens(tiny_model(0), cache_tokens=2048, page=16)
+    processor = engine._manager.batch_processor
+    asyncio.run(engine.close())
+    cache, scheduler = processor.cache, processor.scheduler
+    processor.cb_config.max_blocks_per_request = cache.max_blocks_per_request = 8  # as on a GPU
+    cache.max_decode_fast_path_length = scheduler.max_decode_fast_path_length = 8 * 16
+    inputs = ContinuousBatchingIOs(
+        cache=cache,
+        config=processor.config,
+        continuous_batching_config=processor.cb_config,
+        device=torch.device("cpu"),
+        model_dtype=torch.float32,
+        logit_processor=processor.logit_processor,
+    )
+    rng, names, compared = random.Random(0), iter(range(1000)), 0
+    for step in range(200):
+        if step % 7 == 0:  # some end, others come, also under the name of one that ended (its cache was taken away)
+            for name in rng.sample(sorted(scheduler.active_requests), len(scheduler.active_requests) // 3):
+                scheduler.finish_request(name)
+                if rng.random() < 0.5:
+                    scheduler.add_waiting_request(RequestState(name, [5] * rng.randrange(1, 60), max_new_tokens=999))
+            for _ in range(3):
+                name = f"call-{next(names)}"
+                scheduler.add_waiting_request(RequestState(name, [5] * rng.randrange(1, 60), max_new_tokens=999))
+        requests, decode, tokens, read = scheduler.schedule_batch(1024, 2048)
+        lengths = [request.state.position_offset for request in requests]
+        inputs.prepare_batch_tensors(requests, processor.logit_processor, decode, tokens, read, False)
+        for row, (request, past) in enumerate(zip(requests, lengths, strict=True)):
+            state = request.state
+            state.tokens_to_process = [7]
+            if decode:
+                expected = torch.full_like(inputs.block_table[:, row], -1)
+                type(cache).fill_block_table(cache, state.request_id, past, 1, expected)
+                needed = -(-(past + 1) // 16)
+                assert inputs.block_table[0, row, :needed].tolist() == expected[0, :needed].tolist()
+                compared += 1
+            if state.position_offset > 100:
+                scheduler.finish_request(state.request_id)
+    assert compared > 500
+
+
+def test_tokens_are_carried_from_step_to_step_as_transformers_would() -> None:
+    rng = random.Random(1)
+
+    def host() -> SimpleNamespace:
+        calls = rng.sample(range(40), rng.randrange(1, 30))
+        places = sorted(rng.sample(range(64), len(calls)))
+        return SimpleNamespace(
+            host_io=SimpleNamespace(req_id_to_new_token_position=dict(zip(calls, places, strict=True)))
+        )
+
+    for current in (0, 1) * 20:
+        pairs = SimpleNamespace(io_pairs=[host(), host()], current_pair=current, max_batch_tokens=64)
+        expected = ContinuousBatchingAsyncIOs.infer_carry_over_ids(pairs)
+        cache = SimpleNamespace(fill_block_table=None, free_blocks=None)
+        settings = SimpleNamespace(page_size=16)
+        in_less_python(
+            SimpleNamespace(cache=cache, cb_config=settings, use_async_batching=True, inputs_and_outputs=pairs)
+        )
+        assert pairs.infer_carry_over_ids().tolist() == expected.tolist()
