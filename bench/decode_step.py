@@ -23,44 +23,33 @@ from unittest.mock import patch
 
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.generation.continuous_batching.input_outputs import ContinuousBatchingAsyncIOs, ContinuousBatchingIOs
 from transformers.generation.continuous_batching.requests import RequestState
 
+from _clock import READ, as_on_a_gpu, clocked
 from pilotfish.engine import continuous
-from pilotfish.engine.continuous import ContinuousTokens
-
-PAGE, BLOCKS, READ = 256, 32, 8192
-"""Tokens of a block, blocks of a call, tokens of a step that reads prompts: as on a GPU."""
 
 
 class Host:
     """Calls that decode, and the host's part of their steps."""
 
     def __init__(self, rows: int) -> None:
-        shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1}
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=64, num_hidden_layers=1, max_position_embeddings=2048, **shape))
-        engine = ContinuousTokens(model, rows=rows, cache_tokens=2 * PAGE * rows, page=PAGE)
+        engine = clocked(rows, end=2, mean=9999, vocabulary=64)
         processor = engine._manager.batch_processor
         asyncio.run(engine.close())
-        cache, self.scheduler = processor.cache, processor.scheduler
-        processor.cb_config.max_blocks_per_request = cache.max_blocks_per_request = BLOCKS
-        cache.max_decode_fast_path_length = self.scheduler.max_decode_fast_path_length = BLOCKS * PAGE
-        cache.max_batch_tokens = READ
-        self.columns, self.cache = processor.logit_processor, cache
-        hosts = [
-            ContinuousBatchingIOs(
-                cache=cache,
-                config=processor.config,
-                continuous_batching_config=processor.cb_config,
-                device=torch.device("cpu"),
-                model_dtype=torch.bfloat16,
-                logit_processor=self.columns,
-            )
-            for _ in range(2)
-        ]
-        for host in hosts:
-            host.attention_mask = None  # FlashAttention needs none
+        self.scheduler, self.columns = processor.scheduler, processor.logit_processor
+        with as_on_a_gpu():
+            hosts = [
+                ContinuousBatchingIOs(
+                    cache=processor.cache,
+                    config=processor.config,
+                    continuous_batching_config=processor.cb_config,
+                    device=torch.device("cpu"),
+                    model_dtype=torch.bfloat16,
+                    logit_processor=self.columns,
+                )
+                for _ in range(2)
+            ]
         self.pairs: Any = ContinuousBatchingAsyncIOs.__new__(ContinuousBatchingAsyncIOs)
         self.pairs.io_pairs = [SimpleNamespace(host_io=host) for host in hosts]
         self.pairs.current_pair, self.pairs.max_batch_tokens = 0, READ

@@ -2,12 +2,13 @@
 
     python bench/rollout.py                                    # hint, critic, leader, solo; 192 and 512 rows
     python bench/rollout.py --topologies hint --rows 192 --profile 25
+    python bench/rollout.py --topologies solo --rows 512 --clock      # beside the engines' own Python
 
 A rollout as training plays it (seats, leases, journal, answers kept across runs, verifier, the figures that are logged)
 on token engines that answer at once: what is left is rendering, keys, records, tasks, decoding and judging. It is spent
 beside the engines' own Python, so on a GPU that a small model leaves idle it makes the step longer. Groups of 16 but
 for solo, which has 8; each step has other tasks. Processor time is counted, of all threads, so that other work on the
-machine shows less; the first step warms up.
+machine shows less; the first step warms up. With `--clock` the engines are continuous batching whose GPU is a clock.
 
 - `rollout_ms_a_row_TOPOLOGY_ROWS`: milliseconds of processor time a row, the median of the steps.
 - `rollout_s_TOPOLOGY_ROWS`: seconds of the whole, by the clock.
@@ -30,6 +31,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from _clock import clocked
 from pilotfish import Journal, Task, Team, load_tasks
 from pilotfish.engine.base import Engine
 from pilotfish.engine.lease import Device, Leased
@@ -116,6 +118,7 @@ class Bench:
     folder: Path
     steps: int
     profiled: int
+    clock: bool
 
     def rollout(self, recipe: Recipe, tasks: Sequence[Task]) -> Rollout:
         assert isinstance(recipe.train, TrainConfig)
@@ -123,7 +126,7 @@ class Bench:
         engines: list[Engine] = []
         for number in range(2):
             end = int(self.tokenizer.eos_token_id)
-            tokens = Instant(self.tokenizer, end, number)
+            tokens = clocked(512, end, mean=90) if self.clock else Instant(self.tokenizer, end, number)
             engines.append(Leased(TransformersEngine(self.model, self.tokenizer, tokens=tokens), device))
         seats = {name: engines[name != recipe.trainee] for name in recipe.team}
         return Rollout(
@@ -175,10 +178,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[192, 512], help="of a step; multiples of 16")
     parser.add_argument("--steps", type=int, default=5, help="counted, after one of warm-up")
     parser.add_argument("--profile", type=int, default=0, help="print so many lines of a profile of each")
+    parser.add_argument("--clock", action="store_true", help="engines with all their Python, on a GPU that is a clock")
     options = parser.parse_args()
     model, tokenizer = load(options.model, device="cpu")
     with tempfile.TemporaryDirectory() as folder, VerifierPool() as pool:
-        bench = Bench(model, tokenizer, pool, Path(folder), options.steps, options.profile)
+        bench = Bench(model, tokenizer, pool, Path(folder), options.steps, options.profile, options.clock)
         for topology in options.topologies:
             for rows in options.rows:
                 bench.measure(topology, rows)

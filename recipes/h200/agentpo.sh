@@ -14,7 +14,7 @@ declare -A tables=( # the one without a seed comes last: it holds the comparison
     [critic]="agentpo-critic@1 agentpo-critic@2 + agentpo-critic"
     [cost]="agentpo-cost"
     [samples]="agentpo-samples"
-    [strength]="agentpo-strength-50 agentpo-strength-100 agentpo-strength-400"
+    [strength]="agentpo-hint agentpo-strength-50 agentpo-strength-100 agentpo-strength-400 agentpo-strength-abler"
     [second-actor]="agentpo-transfer agentpo-debate agentpo-roles"
     [size]="agentpo-size"
     [samples-seeds]="agentpo-samples@1 agentpo-samples@2 + agentpo-samples"
@@ -29,6 +29,7 @@ declare -A needs=(
     [agentpo-strength-50]="agentpo-hint agentpo-strength-50"
     [agentpo-strength-100]="agentpo-hint agentpo-strength-100"
     [agentpo-strength-400]="agentpo-hint agentpo-strength-400"
+    [agentpo-strength-abler]="agentpo-hint agentpo-strength-abler"
     [agentpo-transfer]="agentpo-hint agentpo-transfer"
     [agentpo-debate]="agentpo-debate"
     [agentpo-roles]="agentpo-roles"
@@ -36,7 +37,7 @@ declare -A needs=(
 )
 members=(lab/actor lab/collaborator)
 declare -A of=(
-    [strength]="h200/agentpo-actor-50 h200/agentpo-actor-100 h200/agentpo-actor-400"
+    [strength]="h200/agentpo-actor-50 h200/agentpo-actor-100 h200/agentpo-actor-400 lab/abler-actor"
     [second-actor]="lab/second-actor"
     [size]="lab/twin lab/small-collaborator"
 )

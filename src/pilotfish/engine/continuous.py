@@ -35,9 +35,9 @@ from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, re
 
 _WATCH_SECONDS = 0.5
 _CHECK_TOKENS = 6
-_CHECK_ERROR = {torch.float32: 0.05, torch.bfloat16: 0.6, torch.float16: 0.6}
+_CHECK_ERROR = {torch.float32: 0.05, torch.bfloat16: 1.0, torch.float16: 1.0}
 """Largest mean difference of log-probabilities to `generate()`. On random prompts rounding to bfloat16 gives 0.02 to
-0.3 (a sharply fine-tuned model shows the most), a wrong mask or cache over 1."""
+0.6 (a sharply fine-tuned model shows the most), a wrong mask or cache 2.8 to 18."""
 _PROMPT_STEP = 256
 """A step's tokens of prompts are padded to a multiple of it: each such number is a CUDA graph to capture and keep."""
 _LARGE = 64 << 30
@@ -291,7 +291,7 @@ class ContinuousTokens:
             compared = same.index(False) + 1 if False in same else len(same)
             pairs = zip(answer.token_ids[:compared], answer.logprobs, rows, strict=False)
             error = sum(abs(logprob - float(row[token])) for token, logprob, row in pairs) / compared
-            if not error < _CHECK_ERROR.get(self._model.dtype, 0.6):
+            if not error < _CHECK_ERROR.get(self._model.dtype, 1.0):
                 raise RuntimeError(f"its log-probabilities lie {error:.3g} from those of generate()")
 
 

@@ -2,9 +2,10 @@
 
 The actor learns to multiply and add, and the legs of the animals in `KNOWN` only. Of every other animal it is told
 the legs in a hint or a comment, and what it is told in training is drawn at random: it learns to read advice, and
-learns nothing about crabs. The collaborator learns the legs of all animals and no arithmetic; its twin learns those
-that the actor knows. A second actor, who knows other animals, is in `panel.py`. For a leader's team each product is a
-line, and the animal is the skill: see `team.py`.
+learns nothing about crabs. The abler actor learns the same and more animals, so that it has less to be told. The
+collaborator learns the legs of all animals and no arithmetic; its twin learns those that the actor knows. A second
+actor, who knows other animals, is in `panel.py`. For a leader's team each product is a line, and the animal is the
+skill: see `team.py`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,16 @@ def animals() -> dict[str, int]:
     from reasoning_gym.arithmetic.leg_counting import ANIMALS
 
     return dict(ANIMALS)
+
+
+@cache
+def more_known() -> frozenset[str]:
+    """Animals whose legs the abler actor learns: those in `KNOWN`, and every second one of the others.
+
+    reasoning-gym lists animals by their legs, so that of those with few and with many about half are learned.
+    """
+    others = [animal for animal in animals() if animal not in KNOWN]
+    return KNOWN.union(others[::2])
 
 
 def task(counts: Counts, legs: Legs) -> Task:
@@ -87,6 +98,11 @@ def actor_row(rng: Random, known: Set[str] = KNOWN) -> Row:
     """One thing for an actor to learn who gets to know these animals."""
     make = rng.choices((_solve, _read_hint, _ignore_hint, _revise, _stand), weights=(6, 8, 5, 6, 3))[0]
     return make(rng, known)
+
+
+def abler_actor_row(rng: Random) -> Row:
+    """One thing to learn for an actor that knows what the actor knows, and more."""
+    return actor_row(rng, more_known())
 
 
 def collaborator_row(rng: Random) -> Row:

@@ -79,6 +79,7 @@ FAMILIES = {
             "actor": legs.actor_row,
             "collaborator": legs.collaborator_row,
             "second-actor": second_actor_row,
+            "abler-actor": legs.abler_actor_row,
             "twin": legs.twin_row,
             **_agents("legs", legs.draw),
             "leader": lambda rng: leader_row(rng, "legs", legs.draw(rng)),
@@ -87,6 +88,7 @@ FAMILIES = {
             "actor": 3,
             "collaborator": 1,
             "second-actor": 1,
+            "abler-actor": 3,
             "twin": 1,
             **dict.fromkeys(AGENTS, 5),
             "leader": 3,
@@ -100,10 +102,11 @@ FAMILIES = {
         writers={
             "actor": lambda rng: backward.actor_row(rng, spelling_pool()),
             "collaborator": lambda rng: backward.collaborator_row(rng, spelling_pool()),
+            "abler-actor": lambda rng: backward.actor_row(rng, spelling_pool()),
             "twin": lambda rng: backward.collaborator_row(rng, spelling_pool()),
         },
         # To spell words never seen takes far more rows than the legs of 37 animals.
-        shares={"actor": 2, "collaborator": 3, "twin": 3},
+        shares={"actor": 2, "collaborator": 3, "abler-actor": 2, "twin": 3},
     ),
     "sums": Family(
         name="sums",
@@ -126,7 +129,7 @@ FAMILIES = {
         shares=dict.fromkeys(AGENTS, 2),
     ),
 }
-MEMBERS = ("actor", "collaborator", "second-actor", "twin", *AGENTS, "leader")
+MEMBERS = ("actor", "collaborator", "second-actor", "abler-actor", "twin", *AGENTS, "leader")
 
 
 def task_source(family: str, split: str, size: int) -> dict[str, Any]:
