@@ -29,9 +29,15 @@ mkdir -p "$4/checkpoints"
 """Stands in for `pilotfish COMMAND RECIPE --run DIR …` and for `python -m pilotfish.lab.shallow MODEL LAYERS DIR`."""
 CLAIMS = (
     *("hint", "critic", "against-grpo", "untrained", "cost", "samples"),
-    *("transfer", "debate", "roles", "size", "strength-50"),
+    *("transfer", "debate", "roles", "size", "strength-50", "strength-abler"),
 )
 """Recipes whose header says a claim."""
+STRENGTHS = {
+    **{str(steps): (f"h200/agentpo-actor-{steps}", steps) for steps in (50, 100, 400)},
+    "200": ("lab/actor", 200),
+    "abler": ("lab/abler-actor", 200),
+}
+"""For each actor of the block `strength`: its recipe, and its steps."""
 
 
 called = partial(claims.called, "agentpo.sh")
@@ -144,20 +150,38 @@ def test_trainings_that_are_compared_learn_equally_long_from_the_same_tasks() ->
         assert recipe.tasks
         return f"{recipe.train} {recipe.tasks.train} {recipe.tasks.holdout} {recipe.evaluate.benchmarks}"
 
-    alike = ("hint", "grpo", "critic", "small", "twin", "transfer", "strength-50", "strength-100", "strength-400")
-    assert len({figures(name) for name in alike}) == 1
+    alike = ("hint", "grpo", "critic", "small", "twin", "transfer")
+    strengths = [f"strength-{actor}" for actor in STRENGTHS]
+    assert len({figures(name) for name in (*alike, *strengths)}) == 1
     assert len({figures(f"samples-{size}") for size in (100, 500, 1000)}) == 1
 
 
 def test_actors_of_any_strength_are_measured_alike() -> None:
-    recipes = [load_recipe(ROOT / f"recipes/h200/agentpo-strength-{steps}.yaml") for steps in (50, 100, 400)]
+    recipes = [load_recipe(ROOT / f"recipes/h200/agentpo-strength-{actor}.yaml") for actor in STRENGTHS]
     assert len({str(recipe.evaluate) for recipe in recipes}) == 1
     assert recipes[0].evaluate.weights
-    for steps, recipe in zip((50, 100, 400), recipes, strict=True):
-        actor = load_recipe(ROOT / f"recipes/h200/agentpo-actor-{steps}.yaml")
+    for (file, steps), recipe in zip(STRENGTHS.values(), recipes, strict=True):
+        actor = load_recipe(ROOT / f"recipes/{file}.yaml")
         assert recipe.team["actor"].model == f"runs/{actor.name}/best"
         assert actor.train.method == "sft"
         assert actor.train.steps == steps
+
+
+def test_the_abler_actor_is_taught_as_the_actor_is() -> None:
+    actor, abler = (load_recipe(ROOT / f"recipes/lab/{name}.yaml") for name in ("actor", "abler-actor"))
+    of_its_own = {"name": abler.name, "train": abler.train}
+    assert actor.model_copy(update=of_its_own) == abler
+    assert abler.train.model_copy(update={"data": actor.train.data}) == actor.train
+
+
+def test_every_actor_has_a_table_of_the_same_call_and_a_collaborator_of_its_own(project: Path) -> None:
+    calls = {tuple(call.split()[:4:3]) for call in called(project, "strength")}
+    assert {run for command, run in calls if command == "eval"} == {
+        f"runs/h200-agentpo-strength-{actor}" for actor in STRENGTHS
+    }
+    own = {"runs/h200-agentpo-hint", *(f"runs/h200-agentpo-strength-{actor}" for actor in STRENGTHS.keys() - {"200"})}
+    assert own <= {run for command, run in calls if command == "train"}
+    assert ("train", "runs/h200-agentpo-strength-200") not in calls
 
 
 def test_a_table_over_seeds_is_made_anew_once_what_failed_is_there(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import threading
 import time
@@ -23,7 +24,7 @@ from transformers.generation.continuous_batching.requests import RequestState  #
 from pilotfish.engine import admission  # noqa: E402
 from pilotfish.engine.continuous import ContinuousTokens  # noqa: E402
 from pilotfish.engine.inputs import in_less_python  # noqa: E402
-from tiny import halted, tiny_model, until  # noqa: E402
+from tiny import VOCABULARY, halted, tiny_model, until  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -162,45 +163,84 @@ def test_where_the_cache_is_short_prompts_wait_for_those_that_are_answered(monke
     assert max(active) == 3
 
 
-def test_the_table_of_blocks_is_what_transformers_would_fill_in() -> None:
+def test_a_step_that_decodes_is_scheduled_and_laid_out_as_by_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "TOGETHER_S", 0.0)
     engine = ContinuousTokens(tiny_model(0), cache_tokens=2048, page=16)
     processor = engine._manager.batch_processor
     asyncio.run(engine.close())
     cache, scheduler = processor.cache, processor.scheduler
-    processor.cb_config.max_blocks_per_request = cache.max_blocks_per_request = 8  # as on a GPU
-    cache.max_decode_fast_path_length = scheduler.max_decode_fast_path_length = 8 * 16
-    inputs = ContinuousBatchingIOs(
-        cache=cache,
-        config=processor.config,
-        continuous_batching_config=processor.cb_config,
-        device=torch.device("cpu"),
-        model_dtype=torch.float32,
-        logit_processor=processor.logit_processor,
+    processor.cb_config.max_blocks_per_request = cache.max_blocks_per_request = 8  # tables of blocks, as on a GPU
+    cache.max_decode_fast_path_length = 8 * 16
+    if hasattr(scheduler, "max_decode_fast_path_length"):
+        scheduler.max_decode_fast_path_length = 8 * 16
+    ours, theirs = (
+        ContinuousBatchingIOs(
+            cache=cache,
+            config=processor.config,
+            continuous_batching_config=processor.cb_config,
+            device=torch.device("cpu"),
+            model_dtype=torch.float32,
+            logit_processor=processor.logit_processor,
+        )
+        for _ in range(2)
     )
+    ours.attention_mask = theirs.attention_mask = None
+    processor.inputs_and_outputs = ours
+    in_less_python(processor)
     rng, names, compared = random.Random(0), iter(range(1000)), 0
+
+    def waiting(name: str) -> RequestState:
+        own = {"temperature": rng.random(), "top_p": rng.random(), "seed": rng.getrandbits(63)}
+        return RequestState(name, [5] * rng.randrange(1, 60), max_new_tokens=999, logit_processor_kwargs=own)
+
     for step in range(200):
         if step % 7 == 0:  # some end, others come, also under the name of one that ended (its cache was taken away)
             for name in rng.sample(sorted(scheduler.active_requests), len(scheduler.active_requests) // 3):
                 scheduler.finish_request(name)
                 if rng.random() < 0.5:
-                    scheduler.add_waiting_request(RequestState(name, [5] * rng.randrange(1, 60), max_new_tokens=999))
+                    scheduler.add_waiting_request(waiting(name))
             for _ in range(3):
-                name = f"call-{next(names)}"
-                scheduler.add_waiting_request(RequestState(name, [5] * rng.randrange(1, 60), max_new_tokens=999))
+                scheduler.add_waiting_request(waiting(f"call-{next(names)}"))
         requests, decode, tokens, read = scheduler.schedule_batch(1024, 2048)
-        lengths = [request.state.position_offset for request in requests]
-        inputs.prepare_batch_tensors(requests, processor.logit_processor, decode, tokens, read, False)
-        for row, (request, past) in enumerate(zip(requests, lengths, strict=True)):
-            state = request.state
-            state.tokens_to_process = [7]
-            if decode:
-                expected = torch.full_like(inputs.block_table[:, row], -1)
-                type(cache).fill_block_table(cache, state.request_id, past, 1, expected)
-                needed = -(-(past + 1) // 16)
-                assert inputs.block_table[0, row, :needed].tolist() == expected[0, :needed].tolist()
+        if decode:
+            copies = [copy.copy(request) for request in requests]
+            for request in copies:
+                request.state = copy.copy(request.state)
+            expected, *rest = type(scheduler).schedule_batch(scheduler, 1024, 2048)
+            assert [r.state for r in expected] == [r.state for r in requests]
+            assert rest[:2] == [decode, tokens]
+            told = [(r.has_new_token, r.complete_blocks, r.query_length) for r in expected]
+            assert told == [(r.has_new_token, r.complete_blocks, r.query_length) for r in requests]
+            padded = 1 << (tokens - 1).bit_length()
+            theirs.prepare_batch_tensors(copies, processor.logit_processor, True, padded, 0, True)
+            ours.prepare_batch_tensors(requests, processor.logit_processor, True, padded, 0, True)
+            mine, his = (inputs._bulk_input_tensor[:, : padded + 1].tolist() for inputs in (ours, theirs))
+            assert mine == his
+            for name in (
+                "num_q_tokens",
+                "max_kv_read",
+                "num_request_in_batch",
+                "use_block_table",
+                "total_seqlen_q",
+                "total_seqlen_k",
+                "true_read_sizes",
+                "true_write_sizes",
+                "req_id_to_new_token_position",
+            ):
+                assert getattr(ours, name) == getattr(theirs, name), name
+            for row, (request, other) in enumerate(zip(requests, copies, strict=True)):
+                for name in ("position_offset", "tokens_to_process", "status", "allocated_blocks"):
+                    assert getattr(request.state, name, None) == getattr(other.state, name, None), name
+                blocks = -(-request.state.position_offset // 16)
+                assert ours.block_table[0, row, :blocks].tolist() == theirs.block_table[0, row, :blocks].tolist()
                 compared += 1
-            if state.position_offset > 100:
-                scheduler.finish_request(state.request_id)
+            assert (ours.block_table[0, len(requests) : padded] == -1).all()
+        else:
+            ours.prepare_batch_tensors(requests, processor.logit_processor, decode, tokens, read, False)
+        for request in requests:
+            request.state.tokens_to_process = [rng.randrange(VOCABULARY)]
+            if request.state.position_offset > 100:
+                scheduler.finish_request(request.state.request_id)
     assert compared > 500
 
 
@@ -209,17 +249,12 @@ def test_tokens_are_carried_from_step_to_step_as_transformers_would() -> None:
 
     def host() -> SimpleNamespace:
         calls = rng.sample(range(40), rng.randrange(1, 30))
-        places = sorted(rng.sample(range(64), len(calls)))
-        return SimpleNamespace(
-            host_io=SimpleNamespace(req_id_to_new_token_position=dict(zip(calls, places, strict=True)))
-        )
+        places = dict(zip(calls, sorted(rng.sample(range(64), len(calls))), strict=True))
+        bare = SimpleNamespace(req_id_to_new_token_position=places, device=torch.device("cpu"), block_table=())
+        return SimpleNamespace(host_io=bare)
 
     for current in (0, 1) * 20:
         pairs = SimpleNamespace(io_pairs=[host(), host()], current_pair=current, max_batch_tokens=64)
         expected = ContinuousBatchingAsyncIOs.infer_carry_over_ids(pairs)
-        cache = SimpleNamespace(fill_block_table=None, free_blocks=None)
-        settings = SimpleNamespace(page_size=16)
-        in_less_python(
-            SimpleNamespace(cache=cache, cb_config=settings, use_async_batching=True, inputs_and_outputs=pairs)
-        )
+        in_less_python(SimpleNamespace(use_async_batching=True, inputs_and_outputs=pairs))
         assert pairs.infer_carry_over_ids().tolist() == expected.tolist()

@@ -1,4 +1,4 @@
-"""The lab's second actor and the collaborator's twin: what they know, what they read, and nothing of the splits."""
+"""The lab's second and abler actors and the collaborator's twin: what they know and read, and nothing of the splits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pilotfish.engine.loading import load
-from pilotfish.lab import Row, legs, panel, rows
-from pilotfish.lab.members import entries
+from pilotfish.lab import FAMILIES, Row, legs, panel, rows
+from pilotfish.lab.members import entries, learned_by
 from pilotfish.lab.shallow import shallow
 from pilotfish.task import Task
 from pilotfish.topology.debate import DEBATE
@@ -46,6 +46,11 @@ def actor() -> list[Row]:
 
 
 @pytest.fixture(scope="module")
+def abler() -> list[Row]:
+    return rows("abler-actor", 2500, seed=5, families=("legs",))
+
+
+@pytest.fixture(scope="module")
 def twin() -> list[Row]:
     return rows("twin", 2500, seed=5, families=("legs",))
 
@@ -63,13 +68,18 @@ def test_the_second_actor_knows_as_many_animals_as_the_first_and_mostly_others()
 
 
 def test_it_never_learns_the_legs_of_other_animals(actor):
+    assert_legs_are_learned_of(panel.known(), actor)
+
+
+def assert_legs_are_learned_of(known: frozenset[str], found: list[Row]) -> None:
+    """Of these animals every row has the true legs, of each other one many values."""
     said: dict[str, set[int]] = {}
-    for row in actor:
+    for row in found:
         for animal, value in legs_in(learned(row), counts_of(row)).items():
             said.setdefault(animal, set()).add(value)
     assert said.keys() == legs.animals().keys()
-    assert all(said[animal] == {legs.animals()[animal]} for animal in panel.known())
-    assert all(len(said[animal]) > 3 for animal in legs.animals().keys() - panel.known())
+    assert all(said[animal] == {legs.animals()[animal]} for animal in known)
+    assert all(len(said[animal]) > 3 for animal in legs.animals().keys() - known)
 
 
 def test_in_a_debate_it_takes_over_what_the_adviser_says_and_nothing_of_the_other_actor(actor):
@@ -106,9 +116,49 @@ def test_its_prompts_are_those_of_the_topologies(actor):
     assert role["messages"][:2] == SOLVE_IN_ROLE(task, role=role["messages"][0]["content"])
 
 
-def test_no_question_of_a_split_is_in_the_rows(actor, twin):
+def test_no_question_of_a_split_is_in_the_rows(actor, abler, twin):
     kept_out = {entry["question"].strip().split("\n")[-1] for entry in entries("legs")}
-    assert all(kept_out.isdisjoint(prompt(row).split("\n")) for row in [*actor, *twin])
+    assert all(kept_out.isdisjoint(prompt(row).split("\n")) for row in [*actor, *abler, *twin])
+
+
+def test_the_abler_actor_knows_what_the_actor_knows_and_every_second_one_of_the_others():
+    assert legs.more_known() - legs.KNOWN == {
+        *("sea slug", "flatworm", "starfish", "cricket", "praying mantis", "scorpion", "lobster", "woodlouse")
+    }
+    assert legs.more_known() > legs.KNOWN
+    assert len(legs.more_known()) == 30
+
+
+def test_the_abler_actor_never_learns_the_legs_of_the_other_seven(abler):
+    assert_legs_are_learned_of(legs.more_known(), abler)
+
+
+def test_the_abler_actor_solves_alone_only_what_it_knows_and_all_of_that(abler):
+    alone = [counts_of(row).keys() for row in of_kind(abler, "solve")]
+    assert set().union(*alone) == legs.more_known()
+
+
+def test_the_abler_actor_reads_hints_about_what_it_lacks(abler):
+    for row in of_kind(abler, "hint"):
+        counts, hint = counts_of(row), prompt(row).partition("(Hint: ")[2].partition(")")[0]
+        told = {name.strip(): int(value) for name, value in FACT.findall(hint)}
+        lacked = counts.keys() - legs.more_known()
+        assert lacked
+        assert lacked <= told.keys()
+        assert told.items() <= legs_in(learned(row), counts).items()
+
+
+def test_the_abler_actor_learns_to_reverse_words_as_the_actor_does():
+    found = [rows(member, 200, seed=5, families=("backward",)) for member in ("abler-actor", "actor")]
+    assert {row["kind"] for row in found[0]} == {row["kind"] for row in found[1]} == {"solve", "hint", "idle hint"}
+    asked = {word for row in found[0] for word in re.findall(r"^Spell .*: ([a-z]+)$", prompt(row), re.MULTILINE)}
+    assert asked
+    assert asked.isdisjoint(entry["metadata"]["word"] for entry in entries("backward"))
+
+
+def test_both_actors_learn_as_much_of_each_family():
+    assert learned_by("abler-actor") == learned_by("actor")
+    assert all(FAMILIES[name].shares["abler-actor"] == FAMILIES[name].shares["actor"] for name in learned_by("actor"))
 
 
 def test_the_twin_states_facts_of_what_the_actor_knows_and_of_nothing_else(twin):

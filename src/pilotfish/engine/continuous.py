@@ -152,7 +152,7 @@ class ContinuousTokens:
         manager.batch_processor = manager._create_batch_processor()
         manager.batch_processor.model_runner._sample = self._sample
         in_less_python(manager.batch_processor)
-        let_in_together(manager.batch_processor.scheduler)
+        let_in_together(manager.batch_processor.scheduler, page_of(manager.continuous_batching_config))
         manager.batch_processor._generation_step = one_at_a_time(manager.batch_processor._generation_step)
         if on_gpu:
             self._warm_up()

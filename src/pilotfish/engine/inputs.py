@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
+from transformers.generation.continuous_batching.requests import TMP_TOKEN_ID
 
 from pilotfish.engine.draw import fractions
 
@@ -64,31 +65,97 @@ def page_of(settings: Any) -> int:
 
 
 def in_less_python(processor: Any) -> None:
-    """Let a batch processor keep what stays the same from step to step."""
-    _keep_rows_of_blocks(processor.cache, page_of(processor.cb_config))
+    """Lay out the steps of a batch processor that only decode with few operations for all rows."""
+    inputs = processor.inputs_and_outputs
     if processor.use_async_batching:
-        _carry_over_at_once(processor.inputs_and_outputs)
+        _carry_over_at_once(inputs)
+    hosts = [pair.host_io for pair in inputs.io_pairs] if processor.use_async_batching else [inputs]
+    if all(host.device.type == "cpu" and len(host.block_table) == 1 for host in hosts):  # one kind of attention
+        blocks = _Blocks(processor.cache, page_of(processor.cb_config), hosts[0].block_table.size(-1))
+        for host in hosts:
+            _decode_at_once(host, blocks)
 
 
-def _keep_rows_of_blocks(cache: Any, page: int) -> None:
-    """A call's row in the table of blocks changes when it comes to its next block, or loses all."""
-    rows = dict[str, tuple[int, NDArray[np.int32]]]()
-    fill, free = cache.fill_block_table, cache.free_blocks
+class _Blocks:
+    """The blocks of each call, which change when it comes to its next one, or loses all."""
 
-    def filled(call: str, past: int, new: int, row: Tensor) -> None:
-        blocks = -(-(past + new) // page)
-        known = rows.get(call)
-        if known is not None and known[0] == blocks:
-            row.numpy()[:] = known[1]
-        else:
-            fill(call, past, new, row)
-            rows[call] = blocks, row.numpy().copy()
+    def __init__(self, cache: Any, page: int, most: int) -> None:
+        self._fill, self._page = cache.fill_block_table, page
+        self._calls = dict[str, tuple[int, int]]()
+        self._rows, self._free = np.empty((0, most), np.int32), list[int]()
+        free = cache.free_blocks
 
-    def freed(call: str, *how: Any, **named: Any) -> None:
-        rows.pop(call, None)
-        free(call, *how, **named)
+        def freed(call: str, *how: Any, **named: Any) -> None:
+            if known := self._calls.pop(call, None):
+                self._free.append(known[1])
+            free(call, *how, **named)
 
-    cache.fill_block_table, cache.free_blocks = filled, freed
+        cache.free_blocks = freed
+
+    def of(self, states: Sequence[Any]) -> NDArray[np.int32]:
+        """[n, blocks], -1 where there is none."""
+        slots, page = [], self._page
+        for state in states:
+            known = self._calls.get(state.request_id)
+            if known is None or known[0] != state.position_offset // page:
+                known = self._new(state, known)
+            slots.append(known[1])
+        return self._rows[slots]
+
+    def _new(self, state: Any, known: tuple[int, int] | None) -> tuple[int, int]:
+        if known is None and not self._free:
+            count = len(self._rows)
+            self._rows = np.concatenate([self._rows, np.empty((count + 64, self._rows.shape[1]), np.int32)])
+            self._free = list(range(count, len(self._rows)))
+        slot = known[1] if known else self._free.pop()
+        self._rows[slot] = -1
+        self._fill(state.request_id, state.position_offset, 1, torch.from_numpy(self._rows[slot])[None])
+        found = self._calls[state.request_id] = state.position_offset // self._page, slot
+        return found
+
+
+def _decode_at_once(host: Any, blocks: _Blocks) -> None:
+    """Stands in for the part of `prepare_batch_tensors` that steps of decoding alone need."""
+    prepare = host.prepare_batch_tensors
+    bulk, table, said = host._bulk_input_tensor.numpy(), host.block_table.numpy(), host.output_ids.numpy()
+    ids, positions, read, places = (
+        tensor.numpy() for tensor in (host.input_ids, host.position_ids, host.cumulative_seqlens_q, host.logits_indices)
+    )
+    [(kind, seen)] = [(name, lengths.numpy()) for name, lengths in host.cumulative_seqlens_k.items()]
+    nothing = [0] * len(host.true_read_sizes)
+
+    def prepared(
+        requests_in_batch: list[Any],
+        logits_processors: Any,
+        use_decode_fast_path: bool,
+        num_q_tokens: int,
+        max_kv_read: int,
+        use_padding: bool,
+    ) -> None:
+        if not use_decode_fast_path:
+            prepare(requests_in_batch, logits_processors, use_decode_fast_path, num_q_tokens, max_kv_read, use_padding)
+            return
+        states, count = [request.state for request in requests_in_batch], len(requests_in_batch)
+        host.use_block_table, host.num_q_tokens, host.max_kv_read = True, num_q_tokens, 0
+        host.num_request_in_batch = host.total_seqlen_q = count
+        host.true_read_sizes, host.true_write_sizes = nothing[:], nothing[:]
+        host.requests_in_batch = list(requests_in_batch)
+        host.req_id_to_new_token_position = {state.request_id: row for row, state in enumerate(states)}
+        bulk[: host.static_inputs, : num_q_tokens + 1] = 0
+        said[:, :num_q_tokens] = 0
+        table[0, :num_q_tokens], table[0, :count] = -1, blocks.of(states)
+        ids[:count] = [state.tokens_to_process[0] for state in states]
+        positions[:count] = [state.position_offset for state in states]
+        read[: num_q_tokens + 1] = np.minimum(np.arange(num_q_tokens + 1), count)
+        places[:count] = np.arange(count)
+        seen[1 : count + 1] = np.cumsum(positions[:count] + 1)
+        seen[count + 1 : num_q_tokens + 1] = host.total_seqlen_k[kind] = int(seen[count])
+        for state in states:
+            state.position_offset += 1
+            state.tokens_to_process = [TMP_TOKEN_ID]
+        logits_processors.prepare_tensor_args(requests_in_batch, host._bulk_input_tensor[host.static_inputs :])
+
+    host.prepare_batch_tensors = prepared
 
 
 def _carry_over_at_once(pairs: Any) -> None:
