@@ -92,11 +92,14 @@ def test_of_one_seed_all_is_of_that_seed(project: Path) -> None:
             assert all(place.endswith(f"-{recipe.seed}") for place in of_runs), call
 
 
-@pytest.mark.parametrize(("block", "table"), [("hint", "hint"), ("grpo", "against-grpo"), ("samples-seeds", "samples")])
-def test_the_last_table_is_over_all_seeds(project: Path, block: str, table: str) -> None:
-    last = [call for call in called(project, block) if call.startswith("eval")][-1]
-    _, run, recipe = opened(last)
-    assert run == f"runs/h200-agentpo-{table}"
+@pytest.mark.parametrize(
+    ("blocks", "table"),
+    [("hint", "hint"), ("grpo", "against-grpo"), ("samples-seeds", "samples"), ("samples samples-seeds", "samples")],
+)
+def test_the_last_table_is_over_all_seeds(project: Path, blocks: str, table: str) -> None:
+    run = f"runs/h200-agentpo-{table}"
+    made = [opened(call) for call in called(project, *blocks.split()) if call.startswith("eval")]
+    recipe = [recipe for _, folder, recipe in made if folder == run][-1]
     assert list(map(str, recipe.evaluate.seeds)) == [f"{run}-1", f"{run}-2"]
 
 

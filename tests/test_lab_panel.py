@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from transformers import LlamaForCausalLM
 
 from pilotfish.engine.loading import load
 from pilotfish.lab import FAMILIES, Row, legs, panel, rows
@@ -15,7 +16,7 @@ from pilotfish.task import Task
 from pilotfish.topology.debate import DEBATE
 from pilotfish.topology.roles import SOLVE_IN_ROLE
 from pilotfish.topology.solo import SOLVE
-from tiny import save_tiny
+from tiny import save_tiny, tiny_model, tiny_tokenizer
 
 COUNTED = re.compile(r"(\d+) ([a-z ]+?)(?=,|\?)")
 WORTH = re.compile(r"(\d+) x (\d+) = ")
@@ -172,17 +173,23 @@ def test_the_twin_learns_to_spell_as_the_collaborator_does():
     assert {row["kind"] for row in spelt[0]} == {row["kind"] for row in spelt[1]} == {"spell", "remark"}
 
 
-def test_a_shallow_model_has_the_first_layers_of_its_source(tmp_path: Path):
-    source = str(save_tiny(tmp_path / "tiny"))
-    count = shallow(source, 1, tmp_path / "small")
+def test_a_shallow_model_has_the_first_and_the_last_layers_of_its_source(tmp_path: Path):
+    config = tiny_model(0).config
+    config.num_hidden_layers = 6
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "deep")
+    tiny_tokenizer().save_pretrained(tmp_path / "deep")
+    source = str(tmp_path / "deep")
+    count = shallow(source, 3, tmp_path / "small")
     (whole, _), (small, tokenizer) = load(source), load(str(tmp_path / "small"))
-    kept = small.state_dict()
-    assert len(small.model.layers) == 1
-    assert all((weight == whole.state_dict()[name]).all() for name, weight in kept.items())
+    assert len(small.model.layers) == 3
+    for layer, kept in zip((0, 1, 5), small.model.layers, strict=True):
+        for name, weight in whole.model.layers[layer].state_dict().items():
+            assert (kept.state_dict()[name] == weight).all()
+    assert (small.get_input_embeddings().weight == whole.get_input_embeddings().weight).all()
     assert count == sum(weight.numel() for weight in small.parameters())
     assert tokenizer.chat_template
     with pytest.raises(ValueError, match="small is there already"):
-        shallow(source, 1, tmp_path / "small")
+        shallow(source, 3, tmp_path / "small")
 
 
 @pytest.mark.parametrize("layers", [0, 2])

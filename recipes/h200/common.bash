@@ -113,15 +113,21 @@ trained_for() { # TABLE[@SEED]
 }
 
 measure() { # TABLE[@SEED]
-    local table=${1%@*} run lacks settings=() done=measured
-    run=$(run_of "$1")
+    local lacks
     lacks=$(await $(trained_for "$1") | paste -sd' ')
-    [[ ! $lacks ]] || { fail "eval $run" "before it began: not trained: $lacks"; return; }
+    [[ ! $lacks ]] || { fail "eval $(run_of "$1")" "before it began: not trained: $lacks"; return; }
+    in_background table "$tables_at_once" measured "$1"
+    wait
+}
+
+measured() { # TABLE[@SEED]: over the seeds that are there when its turn comes; another block may be at it
+    local table=${1%@*} run settings=() done=measured
+    run=$(run_of "$1")
+    exec 7>"runs/logs/eval-$run.turn"
+    flock 7
     mapfile -t settings < <(options "$table" $([[ $1 == *@* ]] && echo "${1#*@}"))
     [[ ${settings[*]-} == *evaluate.seeds* ]] && done=measured-over-$(cksum <<<"${settings[*]}" | cut -d' ' -f1) # over these seeds
-    in_background table "$tables_at_once" \
-        logged eval "$run" $done "${evaluate[@]}" "recipes/h200/$table.yaml" --run "runs/$run" "${settings[@]}"
-    wait
+    logged eval "$run" $done "${evaluate[@]}" "recipes/h200/$table.yaml" --run "runs/$run" "${settings[@]}"
 }
 
 tell() { # BLOCK: its tables
