@@ -203,3 +203,15 @@ def test_two_scripts_in_one_folder_make_each_run_once(project: Path) -> None:
     assert [one.wait() for one in started] == [0, 0]
     runs = [call.split()[:4] for call in log.read_text().splitlines() if call.startswith("train")]
     assert len(runs) == len({tuple(run) for run in runs})
+
+
+def test_a_training_that_is_killed_counts_as_failed(project: Path) -> None:
+    fake = project / "fake"
+    fake.write_text(
+        FAKE.replace("echo", '[[ $1 == train && $2 == *critic* && $4 == *-1 ]] && kill -9 "$PPID"\necho', 1)
+    )
+    calls = called(project, "critic", code=1)
+    assert [call.split()[3] for call in calls if call.startswith("eval")] == [
+        "runs/h200-agentpo-critic-2",
+        "runs/h200-agentpo-critic",
+    ]

@@ -47,6 +47,7 @@ in_background() { # KIND PLACES COMMAND…: as soon as a place is free, of as ma
             exec 9>"runs/logs/${0##*/}-$kind-$place"
             if flock -n 9; then # until the command has ended
                 CUDA_VISIBLE_DEVICES=${gpus[place % ${#gpus[@]}]} "$@" &
+                begun=$!
                 exec 9>&-
                 return
             fi
@@ -91,8 +92,9 @@ train() { # [FOLDER/]RECIPE[@SEED]
 begin() { # [FOLDER/]RECIPE[@SEED]…: train each in its turn, once
     local item
     for item; do
-        [[ -v started[$item] || -e runs/$(run_of "$item")/trained ]] || in_background train "$at_once" train "$item"
-        started[$item]=1
+        [[ -v started[$item] || -e runs/$(run_of "$item")/trained ]] && continue
+        in_background train "$at_once" train "$item"
+        started[$item]=$begun
     done
 }
 
@@ -102,6 +104,8 @@ await() { # [FOLDER/]RECIPE[@SEED]…: until each is trained or has failed; thos
         run=$(run_of "$item")
         until [[ -e runs/$run/trained ]]; do
             grep -qx "train $run" "$failed" && { echo "$item"; break; }
+            kill -0 "${started[$item]-$$}" 2>/dev/null || [[ -e runs/$run/trained ]] || grep -qx "train $run" "$failed" ||
+                fail "train $run" "since it was killed"
             sleep 1
         done
     done
