@@ -163,6 +163,100 @@ def test_where_the_cache_is_short_prompts_wait_for_those_that_are_answered(monke
     assert max(active) == 3
 
 
+def test_where_the_cache_was_short_calls_come_in_again_however_the_others_ended() -> None:
+    async def scenario() -> list[int]:
+        engine = ContinuousTokens(tiny_model(0), cache_tokens=96, page=16)  # too small for both
+        calls = [engine.complete([5] * 20, 60, 1.0, seed, stop=lambda tokens: len(tokens) >= 50) for seed in range(2)]
+        answers = await asyncio.wait_for(asyncio.gather(*calls), 120)
+        await engine.close()
+        return [len(answer.token_ids) for answer in answers]
+
+    assert asyncio.run(scenario()) == [50, 50]
+
+
+def test_after_some_steps_of_prompts_those_that_are_answered_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "IN_A_ROW", 2)
+    monkeypatch.setattr(admission, "TOGETHER_S", 0.0)
+    model = tiny_model(0)
+
+    async def scenario() -> list[list[int]]:
+        engine = ContinuousTokens(model, cache_tokens=8192, page=16)  # a step reads 1,024 tokens
+        scheduler, steps = engine._manager.batch_processor.scheduler, list[list[int]]()
+        schedule = scheduler.schedule_batch
+
+        def noted(*budgets: int) -> Any:
+            found = schedule(*budgets)
+            steps.append([request.query_length for request in found[0]])
+            return found
+
+        there, let_go = halted(model)
+        first = asyncio.create_task(engine.complete([5, 6, 7], 60, 1.0, 0))
+        await until(there.is_set)
+        calls = [asyncio.create_task(engine.complete([8] * 500, 5, 1.0, number)) for number in range(12)]
+        await asyncio.sleep(0)
+        scheduler.schedule_batch = noted
+        let_go.set()
+        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
+        await engine.close()
+        return steps
+
+    steps = asyncio.run(asyncio.wait_for(scenario(), 120))
+    kinds = ["prompts" if min(step) > 1 else "both" if max(step) > 1 else "decode" for step in steps]
+    assert kinds[:6] == ["prompts", "prompts", "both"] * 2
+
+
+def test_calls_that_stopped_leave_nothing_behind() -> None:
+    async def scenario() -> Any:
+        engine = ContinuousTokens(tiny_model(0), cache_tokens=2048, page=16)
+        calls = [engine.complete([5, 6], 40, 1.0, seed, stop=lambda tokens: len(tokens) >= 3) for seed in range(40)]
+        await asyncio.gather(*calls)
+        doomed = asyncio.create_task(engine.complete([5, 6], 400, 1.0, 0))
+        await until(lambda: len(engine._manager.batch_processor.scheduler.active_requests) == 1)
+        doomed.cancel()
+        await asyncio.gather(doomed, return_exceptions=True)
+        await engine.complete([5], 20, 1.0, 0)
+        await engine.close()
+        return engine
+
+    engine = asyncio.run(scenario())
+    router = engine._manager.output_router
+    assert (len(engine._calls), router.output_queue.qsize(), len(router.result_handlers)) == (0, 0, 0)
+
+
+def test_a_call_waits_for_no_other_event_loop_and_outlives_it() -> None:
+    model = tiny_model(0)
+    engine = ContinuousTokens(model, cache_tokens=2048, page=16)
+    there, let_go = halted(model)
+    over = threading.Event()
+
+    def goes_on(tokens: list[int]) -> bool:
+        return False  # so each step has something to tell of either call
+
+    async def deaf() -> None:
+        left = asyncio.create_task(engine.complete([5, 6], 300, 1.0, 1, stop=goes_on))
+        await until(lambda: len(engine._calls) == 2)
+        let_go.set()
+        over.wait(120)  # this loop hears of nothing meanwhile
+        left.cancel()
+
+    async def mine() -> int:
+        first = asyncio.create_task(engine.complete([7, 8], 100, 1.0, 2, stop=goes_on))
+        await until(there.is_set)
+        other.start()
+        answer = await asyncio.wait_for(first, 60)
+        over.set()
+        again = await asyncio.wait_for(engine.complete([7, 8], 20, 1.0, 2), 60)
+        return len(answer.token_ids) + len(again.token_ids)
+
+    other = threading.Thread(target=lambda: asyncio.run(deaf()))
+    try:
+        assert asyncio.run(mine()) == 120
+    finally:
+        over.set()
+        other.join()
+        asyncio.run(engine.close())
+
+
 def test_a_step_that_decodes_is_scheduled_and_laid_out_as_by_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "TOGETHER_S", 0.0)
     engine = ContinuousTokens(tiny_model(0), cache_tokens=2048, page=16)

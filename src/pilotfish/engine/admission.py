@@ -16,6 +16,8 @@ from transformers.generation.continuous_batching.requests import FutureRequestSt
 
 TOGETHER_S = 0.04
 """Seconds for which calls that come while others are answered wait, so that they begin in one step."""
+IN_A_ROW = 8
+"""Steps of prompts after which those that are being answered have one."""
 
 
 def let_in_together(scheduler: Any, page: int) -> None:
@@ -26,31 +28,51 @@ def let_in_together(scheduler: Any, page: int) -> None:
         scheduler: of a manager that has not started.
         page: tokens in a block of the cache.
     """
-    schedule, shut_until = scheduler.schedule_batch, 0.0
+    admission = _Admission(scheduler, page)
+    scheduler.schedule_batch = admission.schedule
 
-    def scheduled(*budgets: int) -> Any:
-        nonlocal shut_until
-        now, blocked, waited = time.monotonic(), scheduler.block_new_requests, bool(scheduler.waiting_requests)
-        held = bool(scheduler.active_requests) and now < shut_until
+
+class _Admission:
+    """What a scheduler is to do next."""
+
+    def __init__(self, scheduler: Any, page: int) -> None:
+        self._scheduler, self._page, self._own = scheduler, page, scheduler.schedule_batch
+        self._shut_until = 0.0
+        self._let_in = False
+        """Whether the door shuts once this step is over."""
+        self._in_a_row = 0
+
+    def schedule(self, *budgets: int) -> Any:
+        """Stands in for `Scheduler.schedule_batch`."""
+        scheduler, now = self._scheduler, time.monotonic()
+        active, waited = len(scheduler.active_requests), bool(scheduler.waiting_requests)
+        if self._let_in:
+            self._shut_until, self._let_in = now + TOGETHER_S, False
+        # Where the cache was short it is told to let nobody in until one has ended, but not that one was cancelled.
+        blocked = scheduler.block_new_requests = scheduler.block_new_requests and active > 0
+        held = active > 0 and (now < self._shut_until or self._in_a_row >= IN_A_ROW)
         scheduler.block_new_requests = blocked or held
         try:
-            return _alone(scheduler, page, schedule, budgets) or schedule(*budgets)
+            return self._alone(budgets) or self._own(*budgets)
         finally:
             scheduler.block_new_requests = blocked
             if waited and not held:
                 full = len(scheduler.active_requests) >= scheduler.max_requests_per_batch
-                shut_until = now + (TOGETHER_S if full or not scheduler.waiting_requests else 0.0)
+                nobody = len(scheduler.active_requests) == active
+                self._let_in, self._shut_until = full or nobody or not scheduler.waiting_requests, now
 
-    scheduler.schedule_batch = scheduled
-
-
-def _alone(scheduler: Any, page: int, schedule: Any, budgets: tuple[int, ...]) -> Any:
-    """A step of the prompts that are to be read, or one that only decodes; None where it has to be both."""
-    active = scheduler.active_requests
-    answered = {name: state for name, state in active.items() if state.status == RequestStatus.DECODING}
-    if len(active) > len(answered) or (scheduler.waiting_requests and not scheduler.block_new_requests):
-        return _prompts(scheduler, answered, schedule, budgets)
-    return _decoded(scheduler, page, list(answered.values())[: scheduler.max_requests_per_batch])
+    def _alone(self, budgets: tuple[int, ...]) -> Any:
+        """A step of the prompts that are to be read, or one that only decodes; None where it has to be both."""
+        scheduler = self._scheduler
+        active = scheduler.active_requests
+        answered = {name: state for name, state in active.items() if state.status == RequestStatus.DECODING}
+        begun = len(active) > len(answered) and self._in_a_row < IN_A_ROW
+        if begun or (scheduler.waiting_requests and not scheduler.block_new_requests):
+            found = _prompts(scheduler, answered, self._own, budgets)
+            self._in_a_row = self._in_a_row + 1 if found else 0
+            return found
+        self._in_a_row = 0
+        return _decoded(scheduler, self._page, list(answered.values())[: scheduler.max_requests_per_batch])
 
 
 def _prompts(scheduler: Any, answered: dict[str, Any], schedule: Any, budgets: tuple[int, ...]) -> Any:
@@ -80,6 +102,8 @@ def _decoded(scheduler: Any, page: int, states: list[Any]) -> Any:
         length = state.position_offset
         if length >= longest or (length % page == 0 and not _fits(scheduler, state)):
             return None
+    if not states:
+        return None
     scheduler.starved_requests = []
     complete: Any = {} if hasattr(cache, "count_new_complete_blocks") else 0  # transformers 5.24, 5.17
     return [FutureRequestState(state, True, complete, 1) for state in states], True, len(states), 0

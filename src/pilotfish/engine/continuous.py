@@ -16,7 +16,7 @@ import copy as copies
 import itertools
 import threading
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,6 +146,8 @@ class ContinuousTokens:
         if on_gpu and "flash" not in str(self._model.config._attn_implementation):
             raise RuntimeError("there is no FlashAttention, and without it `generate()` is as fast")
         self._add_columns(manager.logit_processor)
+        manager.output_router.deliver_batch = self._deliver
+        manager.output_router.deliver = lambda output: self._deliver([output])
         # The manager makes its buffers on the default stream, and resets them there when its thread starts; the streams
         # of its steps do not wait for it. Where the GPU lags behind, the zeros came after the inputs of the first step.
         manager._create_batch_processor = one_at_a_time(settled(manager._create_batch_processor, self._model.device))
@@ -220,20 +222,13 @@ class ContinuousTokens:
                 self._manager.cancel_request(name)
                 raise
             finally:
-                # A cancelled request is never reported, so its handler would stay.
-                self._manager.output_router.result_handlers.pop(name, None)
                 del self._calls[name]
 
     def _submit(
         self, name: str, call: _Call, ids: list[int], length: int, temperature: float, top_p: float, seed: int
     ) -> None:
-        def hear(output: Any) -> None:
-            if call.hear(output):
-                self._manager.cancel_request(name)
-
         if self._dead is not None or self._closed:
             raise CallFailed(self._dead or "the engine is closed")
-        self._manager.register_result_handler(name, hear)
         taken = self._manager.add_request(
             ids,
             request_id=name,
@@ -246,6 +241,22 @@ class ContinuousTokens:
         )
         if taken is None:
             raise CallFailed(self._dead or "continuous batching takes no more requests")
+
+    def _deliver(self, outputs: Sequence[Any]) -> None:
+        """Tell each call's own event loop. The manager's router tells one loop of all of a step's answers, and keeps
+        those that nobody waits for."""
+        told: dict[asyncio.AbstractEventLoop, list[tuple[_Call, Any]]] = {}
+        for output in outputs:
+            if call := self._calls.get(output.request_id):
+                told.setdefault(call.answer.get_loop(), []).append((call, output))
+        for loop, heard in told.items():
+            with suppress(RuntimeError):  # closed: its calls have ended with it
+                loop.call_soon_threadsafe(self._hear, heard)
+
+    def _hear(self, heard: Sequence[tuple[_Call, Any]]) -> None:
+        for call, output in heard:
+            if call.hear(output):
+                self._manager.cancel_request(output.request_id)
 
     async def update(self, copy: Callable[[], None]) -> None:
         """See `TokenEngine`."""

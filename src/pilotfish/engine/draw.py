@@ -27,7 +27,7 @@ def fractions(seeds: Sequence[int], positions: Sequence[int]) -> Tensor:
     Returns:
         [n], int32.
     """
-    h = np.array([seed & _MASK for seed in seeds], np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    h = np.array([int(seed) & _MASK for seed in seeds], np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     h += np.array(positions, np.uint64) * np.uint64(0xD1B54A32D192ED03) + np.uint64(0x632BE59BD9B4E019)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
