@@ -15,12 +15,12 @@ told() { # NAME COMMAND…
 }
 
 engine() { told engine "$python" bench/engine.py --device cuda --model smollm2 --rows 512 --tokens 128 --at-once 128 256 512; }
-step() { # vLLM, where it is installed, is the first in a process of its own
+step() { # vLLM, where it is installed, in a process of its own: beside other arms it has ended it
     local setting
     for setting in hint solo; do
         told "step-$setting" "$python" bench/step_vs_trl.py --settings $setting --arms ours generate batching
         "$python" -c "import vllm" 2>/dev/null &&
-            told "step-$setting-vllm" "$python" bench/step_vs_trl.py --settings $setting --arms vllm ours
+            VLLM_ENABLE_V1_MULTIPROCESSING=0 told "step-$setting-vllm" "$python" bench/step_vs_trl.py --settings $setting --arms vllm
     done
 }
 mlpo() { told mlpo "$python" bench/mlpo_step.py --model smollm2 --steps 8 --tasks 16 --group 16 --micro 64; }
