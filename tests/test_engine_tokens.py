@@ -108,6 +108,17 @@ def test_a_seed_gives_the_same_answer_alone_and_in_company_and_in_both_engines()
     asyncio.run(compare())
 
 
+def test_a_temperature_too_small_to_divide_by_is_0(make: Make) -> None:
+    calls = [
+        {"token_ids": [5, 6, 7], "max_new_tokens": 6, "temperature": temperature, "seed": 3}
+        for temperature in (0.0, 1e-40, 1e-7)
+    ]
+    zero, *tiny = asyncio.run(play(make(), calls))
+    for answer in tiny:
+        assert answer.token_ids == zero.token_ids
+        assert answer.logprobs == pytest.approx(zero.logprobs, abs=1e-5)
+
+
 def test_different_seeds_draw_from_the_distribution() -> None:
     prompt, temperature, count = [5, 6, 7], 1.3, 20_000
     with torch.no_grad():

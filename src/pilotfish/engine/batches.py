@@ -28,7 +28,7 @@ from transformers.cache_utils import DynamicLayer
 
 from pilotfish.engine.base import CallFailed
 from pilotfish.engine.beginnings import shared
-from pilotfish.engine.draw import draw, fractions
+from pilotfish.engine.draw import COLD, draw, fractions
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
 _CPU_TURN = threading.Lock()
@@ -253,8 +253,8 @@ class _Step:
         self._temperature = torch.tensor([row.temperature for row in rows], device=device)
         cut = any(row.top_p < 1.0 for row in rows)
         self._top_p = torch.tensor([row.top_p for row in rows], device=device) if cut else None
-        self._greedy = any(row.temperature == 0 for row in rows)
-        self._sampled = any(row.temperature > 0 for row in rows)
+        self._greedy = any(row.temperature < COLD for row in rows)
+        self._sampled = any(row.temperature >= COLD for row in rows)
         self._choice: Tensor | None = None
         self._last: Tensor | None = None
 

@@ -15,6 +15,8 @@ from torch import Tensor
 
 _MASK = (1 << 64) - 1
 _BITS = 31
+COLD = 1e-6
+"""A temperature below is taken as 0: logits divided by less would not all be finite."""
 
 
 def fractions(seeds: Sequence[int], positions: Sequence[int]) -> Tensor:
@@ -58,7 +60,7 @@ def draw(
         Tokens [rows] (int64) and their log-probabilities [rows] (float32) under softmax(logits / temperature), before
         `top_p` cuts; at temperature 0 under softmax(logits).
     """
-    cold = temperature == 0
+    cold = temperature < COLD
     if sampled:
         logits.div_(torch.where(cold, 1.0, temperature)[:, None])
     probabilities = logits.softmax(-1)
