@@ -7,8 +7,9 @@ import copy
 import random
 import threading
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,6 +28,46 @@ from pilotfish.engine.inputs import in_less_python  # noqa: E402
 from tiny import VOCABULARY, halted, tiny_model, until  # noqa: E402
 
 torch.set_num_threads(1)
+Call = tuple[list[int], int]
+"""A prompt, and how many tokens its answer has."""
+
+
+class Step(NamedTuple):
+    """A step of an engine."""
+
+    lengths: list[int]
+    """Of what is read of each call in it: 1 where it decodes."""
+    active: int
+    """Calls that have begun, in this step or not."""
+
+
+def steps_beside(first: Call, others: Sequence[Call], *, cache_tokens: int, margin: float | None = None) -> list[Step]:
+    """The steps of an engine from the one on that finds a call being answered and others waiting."""
+    model = tiny_model(0)
+
+    async def scenario() -> list[Step]:
+        engine = ContinuousTokens(model, cache_tokens=cache_tokens, page=16)
+        scheduler, steps = engine._manager.batch_processor.scheduler, list[Step]()
+        scheduler.safety_margin = scheduler.safety_margin if margin is None else margin
+        schedule = scheduler.schedule_batch
+
+        def noted(*budgets: int) -> Any:
+            found = schedule(*budgets)
+            steps.append(Step([request.query_length for request in found[0]], len(scheduler.active_requests)))
+            return found
+
+        there, let_go = halted(model)
+        calls = [asyncio.create_task(engine.complete(*first, 1.0, 0))]
+        await until(there.is_set)
+        calls += [asyncio.create_task(engine.complete(*other, 1.0, seed)) for seed, other in enumerate(others, 1)]
+        await asyncio.sleep(0)
+        scheduler.schedule_batch = noted
+        let_go.set()
+        await asyncio.wait_for(asyncio.gather(*calls), 120)
+        await engine.close()
+        return steps
+
+    return asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
 @pytest.mark.parametrize(("seconds", "begun_together"), [(60.0, [1, 3]), (0.0, [1, 1, 1, 1])])
@@ -74,93 +115,25 @@ def test_calls_that_come_while_another_is_answered_begin_together(
 
 def test_calls_for_whose_prompts_a_step_has_no_room_begin_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "TOGETHER_S", 60.0)
-    model = tiny_model(0)
-
-    async def scenario() -> list[int]:
-        engine = ContinuousTokens(model, cache_tokens=2048, page=16)  # a step reads 1,024 tokens
-        scheduler, steps = engine._manager.batch_processor.scheduler, list[int]()
-        schedule = scheduler.schedule_batch
-
-        def counted(*budgets: int) -> Any:
-            found = schedule(*budgets)
-            steps.append(len(scheduler.active_requests))
-            return found
-
-        there, let_go = halted(model)
-        first = asyncio.create_task(engine.complete([5, 6], 3, 1.0, 0))
-        await until(there.is_set)
-        calls = [asyncio.create_task(engine.complete([7] * 300, 40, 1.0, number)) for number in range(5)]
-        await asyncio.sleep(0)
-        scheduler.schedule_batch = counted
-        let_go.set()
-        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
-        await engine.close()
-        return steps
-
-    steps = asyncio.run(asyncio.wait_for(scenario(), 120))
-    begins = steps.index(4)  # the last of them in part
-    assert steps[begins + 1] == 5
+    steps = steps_beside(([5, 6], 3), [([7] * 300, 40)] * 5, cache_tokens=2048)  # a step reads 1,024 tokens
+    active = [step.active for step in steps]
+    begins = active.index(4)  # the last of them in part
+    assert active[begins + 1] == 5
 
 
 def test_prompts_are_read_in_steps_of_their_own_while_others_are_answered() -> None:
-    model = tiny_model(0)
-
-    async def scenario() -> list[list[int]]:
-        engine = ContinuousTokens(model, cache_tokens=4096, page=16)  # a step reads 1,024 tokens
-        scheduler, steps = engine._manager.batch_processor.scheduler, list[list[int]]()
-        schedule = scheduler.schedule_batch
-
-        def noted(*budgets: int) -> Any:
-            found = schedule(*budgets)
-            steps.append([request.query_length for request in found[0]])
-            return found
-
-        there, let_go = halted(model)
-        first = asyncio.create_task(engine.complete([5, 6, 7], 60, 1.0, 0))
-        await until(there.is_set)
-        calls = [asyncio.create_task(engine.complete([8] * 400, 5, 1.0, number)) for number in range(3)]
-        await asyncio.sleep(0)
-        scheduler.schedule_batch = noted
-        let_go.set()
-        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
-        await engine.close()
-        return steps
-
-    steps = asyncio.run(asyncio.wait_for(scenario(), 120))
-    reading = [step for step in steps if max(step) > 1]
+    steps = steps_beside(([5, 6, 7], 60), [([8] * 400, 5)] * 3, cache_tokens=4096)
+    reading = [step.lengths for step in steps if max(step.lengths) > 1]
     assert reading == [[400, 400, 224], [176]]  # the third prompt in two parts, and nobody's next token beside them
-    assert [1, 1, 1, 1] in steps
+    assert [1, 1, 1, 1] in [step.lengths for step in steps]
 
 
 def test_where_the_cache_is_short_prompts_wait_for_those_that_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "TOGETHER_S", 0.0)
-    model = tiny_model(0)
-
-    async def scenario() -> list[int]:
-        engine = ContinuousTokens(model, cache_tokens=512, page=16)
-        scheduler, active = engine._manager.batch_processor.scheduler, list[int]()
-        scheduler.safety_margin = 0.5
-        schedule = scheduler.schedule_batch
-
-        def noted(*budgets: int) -> Any:
-            found = schedule(*budgets)
-            active.append(len(scheduler.active_requests))
-            return found
-
-        there, let_go = halted(model)
-        first = asyncio.create_task(engine.complete([5] * 300, 20, 1.0, 0))  # takes more than half
-        await until(there.is_set)
-        calls = [asyncio.create_task(engine.complete([6] * 50, 20, 1.0, number)) for number in range(3)]
-        await asyncio.sleep(0)
-        scheduler.schedule_batch = noted
-        let_go.set()
-        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
-        await engine.close()
-        return active
-
-    active = asyncio.run(asyncio.wait_for(scenario(), 120))
-    assert active[:19] == [1] * 19
-    assert max(active) == 3
+    takes_more_than_half = ([5] * 300, 20)
+    steps = steps_beside(takes_more_than_half, [([6] * 50, 20)] * 3, cache_tokens=512, margin=0.5)
+    assert [step.active for step in steps[:19]] == [1] * 19
+    assert max(step.active for step in steps) == 3
 
 
 def test_where_the_cache_was_short_calls_come_in_again_however_the_others_ended() -> None:
@@ -177,30 +150,7 @@ def test_where_the_cache_was_short_calls_come_in_again_however_the_others_ended(
 def test_after_some_steps_of_prompts_those_that_are_answered_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "IN_A_ROW", 2)
     monkeypatch.setattr(admission, "TOGETHER_S", 0.0)
-    model = tiny_model(0)
-
-    async def scenario() -> list[list[int]]:
-        engine = ContinuousTokens(model, cache_tokens=8192, page=16)  # a step reads 1,024 tokens
-        scheduler, steps = engine._manager.batch_processor.scheduler, list[list[int]]()
-        schedule = scheduler.schedule_batch
-
-        def noted(*budgets: int) -> Any:
-            found = schedule(*budgets)
-            steps.append([request.query_length for request in found[0]])
-            return found
-
-        there, let_go = halted(model)
-        first = asyncio.create_task(engine.complete([5, 6, 7], 60, 1.0, 0))
-        await until(there.is_set)
-        calls = [asyncio.create_task(engine.complete([8] * 500, 5, 1.0, number)) for number in range(12)]
-        await asyncio.sleep(0)
-        scheduler.schedule_batch = noted
-        let_go.set()
-        await asyncio.wait_for(asyncio.gather(first, *calls), 120)
-        await engine.close()
-        return steps
-
-    steps = asyncio.run(asyncio.wait_for(scenario(), 120))
+    steps = [step.lengths for step in steps_beside(([5, 6, 7], 60), [([8] * 500, 5)] * 12, cache_tokens=8192)]
     kinds = ["prompts" if min(step) > 1 else "both" if max(step) > 1 else "decode" for step in steps]
     assert kinds[:6] == ["prompts", "prompts", "both"] * 2
 
