@@ -25,7 +25,8 @@ from transformers.generation.continuous_batching.requests import RequestState  #
 from pilotfish.engine import admission  # noqa: E402
 from pilotfish.engine.continuous import ContinuousTokens  # noqa: E402
 from pilotfish.engine.inputs import in_less_python  # noqa: E402
-from tiny import VOCABULARY, halted, tiny_model, until  # noqa: E402
+from tiny import VOCABULARY, halted, tiny_model  # noqa: E402
+from waiting import until  # noqa: E402
 
 torch.set_num_threads(1)
 Call = tuple[list[int], int]

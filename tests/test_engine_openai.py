@@ -21,16 +21,11 @@ from mock_server import Call, Failure, Fault, MockServer, in_process
 from pilotfish.engine.base import CallFailed, Completion, Refused
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.team import Messages, Sampling
+from waiting import until
 
 T = TypeVar("T")
 GREEDY = Sampling(temperature=0.0, max_tokens=64)
 KEY = "sk-very/secret-0123456789"
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    """Lets the server's thread go on until it has done what is waited for."""
-    while not happens():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 def ask(text: str) -> Messages:

@@ -19,7 +19,8 @@ from pilotfish.engine.batches import _CPU_TURN, BatchTokens  # noqa: E402
 from pilotfish.engine.continuous import CannotServe, ContinuousTokens  # noqa: E402
 from pilotfish.engine.draw import draw, fractions  # noqa: E402
 from pilotfish.engine.tokens import TokenAnswer, TokenEngine  # noqa: E402
-from tiny import VOCABULARY, halted, tiny_model, until  # noqa: E402
+from tiny import VOCABULARY, halted, tiny_model  # noqa: E402
+from waiting import until  # noqa: E402
 
 torch.set_num_threads(1)
 MODEL = tiny_model(0)

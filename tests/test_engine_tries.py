@@ -14,6 +14,7 @@ from pilotfish.engine.base import CallFailed, Completion, Refused
 from pilotfish.engine.limits import Clock
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.team import Messages, Sampling, Usage
+from waiting import until
 
 T = TypeVar("T")
 GREEDY = Sampling(temperature=0.0, max_tokens=64)
@@ -53,11 +54,6 @@ def run(urls: list[str], use: Callable[[OpenAIEngine], Awaitable[T]], **options:
 
 def complete(urls: list[str], **options: Any) -> Completion:
     return run(urls, lambda engine: engine.complete(ASKED, GREEDY, 1), **options)
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    while not happens():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 def first(fault: Fault) -> Callable[[Call], Fault]:

@@ -6,9 +6,7 @@ save_tiny(folder)      # the same two as a Hugging Face folder
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -92,8 +90,3 @@ def halted(model: Any, after: int = 0) -> tuple[threading.Event, threading.Event
 
     model.forward = forward
     return there, let_go
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    while not happens():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)

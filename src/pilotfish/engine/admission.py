@@ -94,16 +94,15 @@ def _prompts(scheduler: Any, answered: dict[str, Any], schedule: Any, budgets: t
 
 def _decoded(scheduler: Any, page: int, states: list[Any]) -> Any:
     """What the scheduler finds for a step that replays a graph, in less Python; None where it would not be one."""
+    if not states:
+        return None
     cache = scheduler.cache
-    longest = getattr(scheduler, "max_decode_fast_path_length", None)  # transformers 5.17
-    if longest is None:
-        longest = cache.max_decode_fast_path_length
+    knows = scheduler if hasattr(scheduler, "max_decode_fast_path_length") else cache  # transformers 5.17, 5.24
+    longest = knows.max_decode_fast_path_length
     for state in states:
         length = state.position_offset
         if length >= longest or (length % page == 0 and not _fits(scheduler, state)):
             return None
-    if not states:
-        return None
     scheduler.starved_requests = []
     complete: Any = {} if hasattr(cache, "count_new_complete_blocks") else 0  # transformers 5.24, 5.17
     return [FutureRequestState(state, True, complete, 1) for state in states], True, len(states), 0

@@ -40,10 +40,8 @@ def shallow(model: str, layers: int, folder: Path | str) -> int:
     if not 0 < layers < len(stack):
         raise ValueError(f"shallow: {layers} layers of {model}, which has {len(stack)}; keep 1 to {len(stack) - 1}")
     first = -(-layers // 2)
-    weights.model.layers, weights.config.num_hidden_layers = (
-        stack[:first] + stack[len(stack) - layers + first :],
-        layers,
-    )
+    weights.model.layers = stack[:first] + stack[len(stack) - layers + first :]
+    weights.config.num_hidden_layers = layers
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as draft:
         whole = Path(draft) / "whole"
