@@ -3,9 +3,10 @@
     ours = Ours(recipe, tasks, {"actor": Flown(engine)}, pool.judge, steps)
     ours.train(last=lambda policy, rows: ...)
 
-Figures of a step, in `steps`: `sync_s` and `rollout_s`; within a rollout the seconds in which calls of the policy, of
-frozen members and of the verifier were in flight (`policy_s`, `frozen_s`, `verify_s`) and in which none was
-(`between_s`); tokens drawn (`tokens`).
+Figures of a step, in `steps`: `sync_s`, `rollout_s`, and `gap_s`, in which the engine's log-probabilities are compared
+with those of the weights; within a rollout the seconds in which calls of the policy, of frozen members and of the
+verifier were in flight (`policy_s`, `frozen_s`, `verify_s`) and in which none was (`between_s`); tokens drawn
+(`tokens`).
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class Ours:
         self.verdicts = []
 
     def on_log(self, step: int, figures: Mapping[str, float]) -> None:
-        for part in ("sync", "rollout"):
+        for part in ("sync", "rollout", "gap"):
             self.steps.note(f"{part}_s", figures[f"seconds/{part}"])
         self.steps.note("between_s", figures["seconds/rollout"] - self.flight)
 

@@ -31,7 +31,7 @@ from pilotfish.engine.base import Completion, Engine, Wrapped
 WARM_UP = 2
 LEAST = 3
 """Steps that count, however slow they are."""
-PARTS = ("sync_s", "rollout_s", "generate_s", "reward_s", "forward_s", "backward_s", "optimizer_s")
+PARTS = ("sync_s", "rollout_s", "gap_s", "generate_s", "reward_s", "forward_s", "backward_s", "optimizer_s")
 """Figures that follow one another in a step; the others lie within these."""
 Span = tuple[float, float]
 

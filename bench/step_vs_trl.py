@@ -181,6 +181,7 @@ def recipe_of(setting: str, options: argparse.Namespace, size: Mapping[str, Any]
     team: dict[str, Any] = {
         "collaborator": {"model": options.model, "train": "full", "sampling": {"max_tokens": size["tokens"]}}
     }
+    rows = size["tasks"] * size["group"]
     if setting == "hint":
         sampling = {"temperature": 0, "max_tokens": 2 * size["tokens"]}
         team["actor"] = {"model": options.actor or options.model, "sampling": sampling}
@@ -192,7 +193,7 @@ def recipe_of(setting: str, options: argparse.Namespace, size: Mapping[str, Any]
                 "group_size": size["group"],
                 "tasks_per_step": size["tasks"],
                 "updates_per_step": 1,
-                "micro_batch": size["micro"] or size["tasks"] * size["group"],
+                "micro_batch": min(size["micro"] or rows, rows),
                 "steps": steps,
                 "save_every": 1_000_000,
             },

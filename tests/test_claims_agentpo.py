@@ -37,7 +37,7 @@ STRENGTHS = {
     "200": ("lab/actor", 200),
     "abler": ("lab/abler-actor", 200),
 }
-"""For each actor of the block `strength`: its recipe, and its steps."""
+"""For each actor of the blocks `strength` and `abler`: its recipe, and its steps."""
 
 
 called = partial(claims.called, "agentpo.sh")
@@ -178,7 +178,7 @@ def test_the_abler_actor_is_taught_as_the_actor_is() -> None:
 
 
 def test_every_actor_has_a_table_of_the_same_call_and_a_collaborator_of_its_own(project: Path) -> None:
-    calls = {tuple(call.split()[:4:3]) for call in called(project, "strength")}
+    calls = {tuple(call.split()[:4:3]) for call in called(project, "strength", "abler")}
     assert {run for command, run in calls if command == "eval"} == {
         f"runs/h200-agentpo-strength-{actor}" for actor in STRENGTHS
     }

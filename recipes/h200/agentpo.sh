@@ -6,7 +6,7 @@
 # common.bash says how they are run and what is kept of them.
 set -uo pipefail
 . "$(dirname "$0")/common.bash"
-order=(hint grpo untrained critic cost samples strength second-actor size samples-seeds)
+order=(hint grpo untrained critic cost samples strength abler second-actor size samples-seeds)
 declare -A tables=( # the one without a seed comes last: it holds the comparison over all seeds
     [hint]="agentpo-hint@1 agentpo-hint@2 + agentpo-hint"
     [grpo]="agentpo-against-grpo@1 agentpo-against-grpo@2 + agentpo-against-grpo"
@@ -14,7 +14,8 @@ declare -A tables=( # the one without a seed comes last: it holds the comparison
     [critic]="agentpo-critic@1 agentpo-critic@2 + agentpo-critic"
     [cost]="agentpo-cost"
     [samples]="agentpo-samples"
-    [strength]="agentpo-strength-50 agentpo-strength-100 agentpo-strength-200 agentpo-strength-400 agentpo-strength-abler"
+    [strength]="agentpo-strength-50 agentpo-strength-100 agentpo-strength-200 agentpo-strength-400"
+    [abler]="agentpo-strength-200 agentpo-strength-abler"
     [second-actor]="agentpo-transfer agentpo-debate agentpo-roles"
     [size]="agentpo-size"
     [samples-seeds]="agentpo-samples@1 agentpo-samples@2 + agentpo-samples"
@@ -38,7 +39,8 @@ declare -A needs=(
 )
 members=(lab/actor lab/collaborator)
 declare -A of=(
-    [strength]="h200/agentpo-actor-50 h200/agentpo-actor-100 h200/agentpo-actor-400 lab/abler-actor"
+    [strength]="h200/agentpo-actor-50 h200/agentpo-actor-100 h200/agentpo-actor-400"
+    [abler]="lab/abler-actor"
     [second-actor]="lab/second-actor"
     [size]="lab/twin lab/small-collaborator"
 )

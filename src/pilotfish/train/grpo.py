@@ -36,6 +36,7 @@ from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout
 from pilotfish.train.row import Row, RowId
 from pilotfish.train.trackers import tracked
+from pilotfish.train.widths import by_length
 
 Trainer = GRPOTrainer
 """TRL's trainer, for callbacks that are handed it: TRL is imported here, in `sft.py` and `head.py`, nowhere else."""
@@ -128,7 +129,7 @@ def _trainer(
         args.trust_remote_code = member.trust_remote_code
         args.model_init_kwargs = {"revision": member.revision} if member.revision else None
     score_learned_only()
-    trainer = GRPOTrainer(
+    trainer = _Trainer(
         model=model,
         reward_funcs=team,
         args=args,
@@ -241,6 +242,19 @@ def _complete(state: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+class _Trainer(GRPOTrainer):
+    """TRL's, whose passes are of rows that are like in length."""
+
+    def _prepare_inputs(self, generation_batch: dict[str, Any]) -> dict[str, Any]:
+        before = self._buffered_inputs
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is before:
+            return inputs
+        first = next(at for at, held in enumerate(self._buffered_inputs) if held is inputs)
+        self._buffered_inputs = by_length(self._buffered_inputs, self.args.gradient_accumulation_steps)
+        return self._buffered_inputs[first]
 
 
 class _Player:
