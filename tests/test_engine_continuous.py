@@ -24,7 +24,7 @@ from transformers.generation.continuous_batching.requests import RequestState  #
 
 from pilotfish.engine import admission  # noqa: E402
 from pilotfish.engine.continuous import ContinuousTokens  # noqa: E402
-from pilotfish.engine.inputs import in_less_python  # noqa: E402
+from pilotfish.engine.inputs import in_less_python, pad_less  # noqa: E402
 from tiny import VOCABULARY, halted, tiny_model  # noqa: E402
 from waiting import until  # noqa: E402
 
@@ -287,6 +287,24 @@ def test_a_step_that_decodes_is_scheduled_and_laid_out_as_by_transformers(monkey
             if request.state.position_offset > 100:
                 scheduler.finish_request(request.state.request_id)
     assert compared > 500
+
+
+def test_steps_that_decode_are_padded_to_the_next_64_rows() -> None:
+    runner = SimpleNamespace(
+        pad_inputs=True,
+        cb_config=SimpleNamespace(max_requests_per_batch=300),
+        maybe_pad_inputs=lambda num_q_tokens, max_kv_read, use_decode_fast_path: (num_q_tokens, max_kv_read),
+    )
+    pad_less(runner)
+
+    def padded(rows: int, *, decodes: bool = True) -> tuple[int, int]:
+        return runner.maybe_pad_inputs(num_q_tokens=rows, max_kv_read=7, use_decode_fast_path=decodes)
+
+    assert [padded(rows)[0] for rows in (1, 64, 65, 128, 129, 257, 300)] == [1, 64, 128, 128, 192, 300, 300]
+    assert padded(65) == (128, 0)
+    assert padded(65, decodes=False) == (65, 7)
+    runner.pad_inputs = False
+    assert padded(65) == (65, 7)
 
 
 def test_tokens_are_carried_from_step_to_step_as_transformers_would() -> None:

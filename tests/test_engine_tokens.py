@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import threading
 from collections import Counter
@@ -131,6 +132,21 @@ def test_different_seeds_draw_from_the_distribution() -> None:
     found = torch.bincount(tokens, minlength=VOCABULARY)[top]
     chi2 = ((found - count * expected[top]) ** 2 / (count * expected[top])).sum()
     assert chi2 < 45  # 15 cells: beyond the 99.99th percentile
+
+
+@pytest.mark.parametrize("vocabulary", [200, 256, 257, 1000])
+def test_a_token_is_drawn_where_the_probabilities_have_added_up_to_the_fraction(vocabulary: int) -> None:
+    logits = 3 * torch.randn(500, vocabulary, generator=torch.Generator().manual_seed(1))
+    logits[:, -vocabulary // 3 :] = -math.inf  # nothing is drawn that has no probability
+    places = fractions(range(500), range(500))
+    places[0], places[1] = 0, 2**31 - 1
+    tokens, _ = draw(logits.clone(), torch.ones(500), places)
+    reached = logits.double().softmax(-1).cumsum(-1)
+    share = (places.double() + 0.5)[:, None] / 2**31
+    lower, upper = ((reached < share - slack).sum(-1) for slack in (1e-6, -1e-6))
+    assert ((lower <= tokens) & (tokens <= upper)).all()
+    assert (lower == upper).float().mean() > 0.9
+    assert (tokens < vocabulary - vocabulary // 3).all()
 
 
 def test_top_p_draws_only_from_the_nucleus_and_reports_the_untruncated_log_probability(make: Make) -> None:

@@ -29,7 +29,8 @@ from pilotfish.engine.admission import let_in_together
 from pilotfish.engine.base import CallFailed, Refused
 from pilotfish.engine.batches import bare_generate
 from pilotfish.engine.draw import draw, fractions
-from pilotfish.engine.inputs import Column, Places, in_less_python, page_of
+from pilotfish.engine.inputs import Column, Places, in_less_python, pad_less, page_of
+from pilotfish.engine.norms import norms_at_once
 from pilotfish.engine.steps import STEPS, in_daemon_thread, one_at_a_time, settled
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
@@ -145,6 +146,8 @@ class ContinuousTokens:
         manager = self._manager
         if on_gpu and "flash" not in str(self._model.config._attn_implementation):
             raise RuntimeError("there is no FlashAttention, and without it `generate()` is as fast")
+        if on_gpu:
+            norms_at_once(self._model)
         self._add_columns(manager.logit_processor)
         manager.output_router.deliver_batch = self._deliver
         manager.output_router.deliver = lambda output: self._deliver([output])
@@ -152,7 +155,9 @@ class ContinuousTokens:
         # of its steps do not wait for it. Where the GPU lags behind, the zeros came after the inputs of the first step.
         manager._create_batch_processor = one_at_a_time(settled(manager._create_batch_processor, self._model.device))
         manager.batch_processor = manager._create_batch_processor()
-        manager.batch_processor.model_runner._sample = self._sample
+        runner = manager.batch_processor.model_runner
+        runner._sample = self._sample
+        pad_less(runner)
         in_less_python(manager.batch_processor)
         let_in_together(manager.batch_processor.scheduler, page_of(manager.continuous_batching_config))
         manager.batch_processor._generation_step = one_at_a_time(manager.batch_processor._generation_step)

@@ -15,6 +15,8 @@ from torch import Tensor
 
 _MASK = (1 << 64) - 1
 _BITS = 31
+_PIECE = 256
+"""Tokens whose probabilities are added up before the sums are searched."""
 COLD = 1e-6
 """A temperature below is taken as 0: logits divided by less would not all be finite."""
 
@@ -71,13 +73,20 @@ def draw(
 
 
 def _invert(probabilities: Tensor, fractions: Tensor, top_p: Tensor | None) -> Tensor:
+    """The first tokens up to which the probabilities add up to the fractions of their sums."""
     kept = probabilities if top_p is None else _nucleus(probabilities, top_p)
-    # A scan on a GPU adds in pieces and could step back by a rounding in float32; on a CPU it accumulates in float64.
-    exact = torch.float64 if kept.is_cuda else torch.float32
-    cumulative = kept.cumsum(-1, dtype=exact)
-    place = (fractions[:, None].to(torch.float64) + 0.5) * 2.0**-_BITS
-    token = torch.searchsorted(cumulative, place.to(exact) * cumulative[:, -1:])
-    return token[:, 0].clamp_(max=kept.size(-1) - 1)
+    pieces = kept.size(-1) // _PIECE
+    sums = kept[:, : pieces * _PIECE].view(kept.size(0), pieces, _PIECE).sum(-1)
+    reached = torch.cat([sums, kept[:, pieces * _PIECE :].sum(-1, keepdim=True)], -1).double().cumsum(-1)
+    place = (fractions[:, None].double() + 0.5) * 2.0**-_BITS * reached[:, -1:]
+    piece = torch.searchsorted(reached, place).clamp_(max=pieces)
+    begun = torch.where(piece > 0, reached.gather(-1, (piece - 1).clamp_(min=0)), 0.0)
+    within = piece * _PIECE + torch.arange(_PIECE, device=kept.device)
+    inside = kept.gather(-1, within.clamp(max=kept.size(-1) - 1)).double().masked_fill_(within >= kept.size(-1), 0.0)
+    inside = inside.cumsum(-1)
+    share = (place - begun) / (reached.gather(-1, piece) - begun)
+    found = torch.searchsorted(inside, share * inside[:, -1:])
+    return (piece * _PIECE + found)[:, 0].clamp_(max=kept.size(-1) - 1)
 
 
 def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:

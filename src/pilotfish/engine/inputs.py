@@ -20,6 +20,9 @@ from transformers.generation.continuous_batching.requests import TMP_TOKEN_ID
 
 from pilotfish.engine.draw import fractions
 
+_ROWS_APART = 64
+"""Above this many rows a step that decodes is padded to a multiple of it; below, to a power of two."""
+
 
 class Column(ContinuousBatchingLogitsProcessor):
     """Carries one number a row to the device; leaves the scores alone. Captured graphs read it at a fixed address."""
@@ -62,6 +65,22 @@ class Places(Column):
 def page_of(settings: Any) -> int:
     """Tokens in a block of the cache."""
     return int(getattr(settings, "page_size", None) or settings.block_size)
+
+
+def pad_less(runner: Any) -> None:
+    """Let steps that decode be padded to multiples of `_ROWS_APART` rows, where transformers pads to a power of two.
+
+    So 300 rows cost what 320 do, and not what 512 do.
+    """
+    pad, most = runner.maybe_pad_inputs, runner.cb_config.max_requests_per_batch
+
+    def padded(num_q_tokens: int, max_kv_read: int, use_decode_fast_path: bool) -> tuple[int, int]:
+        if use_decode_fast_path and runner.pad_inputs and num_q_tokens > _ROWS_APART:
+            return min(-(-num_q_tokens // _ROWS_APART) * _ROWS_APART, most), 0
+        found: tuple[int, int] = pad(num_q_tokens, max_kv_read, use_decode_fast_path)
+        return found
+
+    runner.maybe_pad_inputs = padded
 
 
 def in_less_python(processor: Any) -> None:
