@@ -56,6 +56,7 @@ class Steps(TrainerCallback):
         self._profile: Any = None
         self._began = self._since = 0.0
         self._optimizer: Any = None
+        self._allocated: dict[str, float] = {}
 
     @property
     def needed(self) -> int:
@@ -116,6 +117,9 @@ class Steps(TrainerCallback):
         self._seconds.append(now - self._since)
         for name, began, ended in self._marks:
             self.add(name, _between(began, ended))
+        for name, count in _allocations().items():
+            self.add(name, count - self._allocated.get(name, 0.0))
+            self._allocated[name] = count
         self._figures.append(self._now)
         self._now, self._marks = {}, []
         control.should_training_stop = self._over(now)
@@ -143,6 +147,8 @@ class Steps(TrainerCallback):
             yield
         finally:
             print(f"steps {name}", *(f"{value:.2f}" for value in self.seconds))
+            if torch.cuda.is_available():
+                print(f"flushes {name}", *(f"{value:.0f}" for value in self.of("flushes")))
             if len(self.seconds) > 1:
                 self._tell(name, *statistics.quantiles(self.seconds, n=4, method="inclusive"))
 
@@ -199,6 +205,14 @@ def where(rows: int) -> str:
 def _settle() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def _allocations() -> dict[str, float]:
+    """How often torch has asked a GPU for memory, and has given back all that it held to get some."""
+    if not torch.cuda.is_available():
+        return {}
+    counted = torch.cuda.memory_stats()
+    return {"mallocs": counted["num_device_alloc"], "flushes": counted["num_alloc_retries"]}
 
 
 def _moment() -> Any:

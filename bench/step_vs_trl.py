@@ -11,7 +11,8 @@ process (`vllm`, where it is installed; with CUDA graphs and nothing compiled, w
 a model of this size).
 
 Lines `value SETTING_ARM_FIGURE NUMBER`: medians over the steps that count; `steps` lists these steps, as one arm runs
-after the other. For ours, tokens a second of the rollouts, of the engines alone that are given a step's calls all at
+after the other, and `flushes` how often in each torch gave back all GPU memory that it held in order to get some, which
+costs a second. For ours, tokens a second of the rollouts, of the engines alone that are given a step's calls all at
 once (`offline`), and of a decoder that does nothing but read weights and cache at the memory's bandwidth (`least`).
 Each arm comes to a line `ratio SETTING_ARM_over_ours`; one that fails is named, and the others go on. vLLM is best the
 first arm of a process: behind others it has ended it.

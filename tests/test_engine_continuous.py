@@ -290,10 +290,12 @@ def test_a_step_that_decodes_is_scheduled_and_laid_out_as_by_transformers(monkey
 
 
 def test_steps_that_decode_are_padded_to_the_next_64_rows() -> None:
+    warm = list[tuple[int, int | None]]()
     runner = SimpleNamespace(
         pad_inputs=True,
         cb_config=SimpleNamespace(max_requests_per_batch=300),
         maybe_pad_inputs=lambda num_q_tokens, max_kv_read, use_decode_fast_path: (num_q_tokens, max_kv_read),
+        run_one_warmup=lambda model, num_q_tokens, max_kv_read: warm.append((num_q_tokens, max_kv_read)) or 1.0,
     )
     pad_less(runner)
 
@@ -305,6 +307,11 @@ def test_steps_that_decode_are_padded_to_the_next_64_rows() -> None:
     assert padded(65, decodes=False) == (65, 7)
     runner.pad_inputs = False
     assert padded(65) == (65, 7)
+    assert runner.run_one_warmup(model=None, num_q_tokens=700, max_kv_read=3) == 1.0
+    for rows in (64, 128, 256, 300):
+        runner.run_one_warmup(model=None, num_q_tokens=rows, max_kv_read=None)
+    assert warm[0] == (700, 3)
+    assert {rows for rows, read in warm[1:] if read is None} == {64, 128, 192, 256, 300}
 
 
 def test_tokens_are_carried_from_step_to_step_as_transformers_would() -> None:

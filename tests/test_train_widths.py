@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pilotfish import Task
-from pilotfish.train import grpo
+from pilotfish.train import grpo, widths
 from pilotfish.train.widths import by_length
 from tiny import save_tiny
 from training import PROMPTS, Learned, learn, recipe
@@ -72,7 +72,8 @@ def test_every_row_keeps_what_is_its_own_and_its_update() -> None:
     assert all(held["num_items_in_batch"] == 5 and held["ref_per_token_logps"] is None for held in dealt)
 
 
-def test_passes_are_as_wide_as_their_longest_row_and_the_widest_come_first() -> None:
+def test_passes_are_as_wide_as_their_longest_row_and_the_widest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(widths, "_WIDTH", 1)
     dealt = by_length(passes(6, 4), 3)
     for held in dealt:
         assert filled(held)
@@ -81,6 +82,18 @@ def test_passes_are_as_wide_as_their_longest_row_and_the_widest_come_first() -> 
     lengths = [int((held["prompt_mask"].sum(1) + held["completion_mask"].sum(1)).max()) for held in dealt]
     assert lengths == sorted(lengths[:3], reverse=True) + sorted(lengths[3:], reverse=True)
     assert len({held["completion_ids"].shape[1] for held in dealt}) > 1
+
+
+def test_a_width_is_a_multiple_or_the_whole_and_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(widths, "_WIDTH", 4)
+    given = passes(8, 2)
+    dealt = by_length(given, 8)
+    assert told(dealt) == told(given)
+    found = [columns([held]) for held in dealt]
+    assert {width % 4 for width in found if width < PROMPT + WORDS} == {0}
+    assert len({*found}) > 1
+    for held, width in zip(dealt, found, strict=True):
+        assert width - 4 < int(held["prompt_mask"].any(0).sum() + held["completion_mask"].any(0).sum()) <= width
 
 
 def trained(folder: Path) -> tuple[Learned, list[dict[str, Any]]]:
@@ -104,6 +117,7 @@ def trained(folder: Path) -> tuple[Learned, list[dict[str, Any]]]:
 
 
 def test_a_training_learns_the_same_from_fewer_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(widths, "_WIDTH", 1)
     narrow, seen = trained(tmp_path / "narrow")
     monkeypatch.setattr(grpo, "by_length", lambda passes, accumulated: passes)
     wide, whole = trained(tmp_path / "wide")

@@ -12,13 +12,16 @@ from typing import Any
 
 import torch
 
+_WIDTH = 16
+"""Passes are padded to a multiple of it, so that there are few shapes: each new one costs a GPU memory of its own."""
 Pass = Mapping[str, Any]
 """What one forward and backward pass learns from. Tensors have one line a row; prompts are padded on the left,
 completions and what there is of each of their tokens on the right."""
 
 
 def by_length(passes: Sequence[Pass], accumulated: int) -> list[dict[str, Any]]:
-    """The same rows and as many passes of as many rows, the longest rows first, without padding that no row needs.
+    """The same rows and as many passes of as many rows, the longest rows first, each as wide as its own longest row and
+    up to `_WIDTH` - 1 more.
 
     Args:
         passes: of a step.
@@ -38,8 +41,10 @@ def _dealt(passes: Sequence[Pass]) -> Iterator[dict[str, Any]]:
 
 
 def _narrowed(held: Pass) -> dict[str, Any]:
-    asked, said = (int(held[mask].sum(1).max()) for mask in ("prompt_mask", "completion_mask"))
     prompt, completion = held["prompt_mask"].shape[1], held["completion_mask"].shape[1]
+    asked, said = (int(held[mask].sum(1).max()) for mask in ("prompt_mask", "completion_mask"))
+    said = min(said - (asked + said) % -_WIDTH, completion)
+    asked = min(asked - (asked + said) % -_WIDTH, prompt)
     cut = {name: held[name][:, prompt - asked :] for name in ("prompt_ids", "prompt_mask")}
     for name, value in held.items():
         if name not in cut and isinstance(value, torch.Tensor) and value.ndim == 2 and value.shape[1] == completion:
