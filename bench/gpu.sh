@@ -14,7 +14,10 @@ told() { # NAME COMMAND…
     "$@" 2>&1 | tee "runs/bench/$name.txt"
 }
 
-engine() { told engine "$python" bench/engine.py --device cuda --model smollm2 --rows 512 --tokens 128 --at-once 128 256 512; }
+engine() {
+    told engine "$python" bench/engine.py --device cuda --model smollm2 --rows 512 --tokens 128 --at-once 128 256 512
+    told kernels "$python" bench/decode_kernels.py --model smollm2 --rows 192 512
+}
 step() { # vLLM, where it is installed, in a process of its own: beside other arms it has ended it
     local setting
     for setting in hint solo; do
