@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from pilotfish import Journal, ScriptedEngine, Task, Team, Verdict, topology
+from pilotfish.engine.base import Refused
+from pilotfish.engine.lease import Device, Leased
 from pilotfish.episode import ReplayMismatch
 from pilotfish.topology import critic, hint
 from pilotfish.train.diagnostics import diagnose
@@ -99,6 +101,71 @@ def test_an_answer_without_a_verdict_leaves_the_mean_and_none_at_all_leaves_the_
         assert row.learnable == bool(judged)
 
 
+def compared(scene: Scene) -> Any:
+    """A step's rows, and the rewards without the trainee, of members that share a device."""
+    device = Device()
+    engines = {"collaborator": Leased(scene.trainee, device), "actor": Leased(scene.actor, device)}
+    scene.rollout.team = Team(scene.rollout.team.members, engines)
+    ids = [str(RowId(task)) for task in TASKS for _ in range(4)]
+    return asyncio.run(asyncio.wait_for(scene.rollout.compared(ids, 0), 20))
+
+
+def test_the_tasks_are_played_without_the_trainee_in_the_batches_of_the_rows(journal: Journal) -> None:
+    scene, asked = Scene(journal, hint), list[str]()
+    everyone = asyncio.Event()
+
+    def advise(messages: Any, sampling: Any, seed: int) -> str:
+        asked.append("collaborator")
+        return f"hint {len(asked)}"
+
+    async def answer(messages: Any, sampling: Any, seed: int) -> str:
+        asked.append("actor")
+        if asked.count("actor") == 8 + 2:
+            everyone.set()
+        await everyone.wait()
+        return "with" if "Hint" in messages[-1]["content"] else "without"
+
+    scene.trainee, scene.actor = Spoken(advise, identity=None), ScriptedEngine(answer)
+    scene.verdicts = {"with": 1.0, "without": 0.0}
+    rows, alone = compared(scene)
+    assert [(row.id.task, row.reward) for row in rows] == [("a", 1.0)] * 4 + [("b", 1.0)] * 4
+    assert alone == {"a": 0.0, "b": 0.0}
+    assert asked == ["collaborator"] * 8 + ["actor"] * 10
+
+
+def test_what_ends_a_step_ends_the_plays_without_the_trainee(journal: Journal) -> None:
+    scene, cancelled = Scene(journal, hint), list[str]()
+
+    async def advise(messages: Any, sampling: Any, seed: int) -> str:
+        await asyncio.sleep(0.2)
+        raise Refused("no such model")
+
+    async def answer(messages: Any, sampling: Any, seed: int) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(messages[-1]["content"])
+            raise
+        return ""
+
+    scene.trainee, scene.actor = Spoken(advise, identity=None), ScriptedEngine(answer)
+    ids = [str(RowId(task)) for task in TASKS for _ in range(4)]
+    scene.rollout.team = Team(scene.rollout.team.members, {"collaborator": scene.trainee, "actor": scene.actor})
+    with pytest.raises(Refused, match="no such model"):
+        asyncio.run(asyncio.wait_for(scene.rollout.compared(ids, 0), 20))
+    assert len(cancelled) == len(TASKS)
+
+
+def test_where_the_trainee_is_not_asked_the_tasks_are_played_all_the_same(journal: Journal) -> None:
+    scene = Scene(journal, hint)
+    rows = compared(scene)[0]
+    calls = scene.trainee.calls
+    again, alone = compared(scene)
+    assert [row.text for row in again] == [row.text for row in rows]
+    assert scene.trainee.calls == calls == 8
+    assert set(alone) == set(TASKS)
+
+
 def test_the_diagnostics_are_counted_by_hand(journal: Journal) -> None:
     scene = Scene(journal, hint)
     hints = {"a": ["think", "it is 19", "say 19", "add"], "b": ["x", "y", "z", "19"]}
@@ -121,7 +188,7 @@ def test_the_diagnostics_are_counted_by_hand(journal: Journal) -> None:
 
     async def played() -> Any:
         rows = await scene.rollout.step([str(RowId(task)) for task in TASKS for _ in range(4)], 0)
-        return rows, await scene.rollout.without_trainee(rows)
+        return rows, await scene.rollout.without_trainee([row.id.task for row in rows])
 
     rows, alone = asyncio.run(played())
     assert alone == {"a": 0.0, "b": 1.0}

@@ -123,7 +123,7 @@ async def _training(rehearsal: Rehearsal, stage: Stage, train: Portion, config: 
     for step, (part, set, times) in enumerate(_visits(stage, laid, config)):
         rows = await rehearse_groups(rollout, tasks, [part], set, step)
         rehearsal.book(stage.title(TRAINING), times / len(tasks))
-    await rollout.without_trainee(rows)
+    await rollout.without_trainee([row.id.task for row in rows])
     rehearsal.book(stage.title(TRAINING), len({row.task for row in laid}) / len(tasks))
 
 

@@ -84,7 +84,7 @@ class _Tryout:
         rollout = rehearsed_rollout(self.seats, self.journal, self.tasks, self.stage)
         rows = await rehearse_groups(rollout, self.tasks, list(enumerate(self.stage.decisions)), set=0, step=0)
         self.unit, self.units = f"a group of {config.group_size}", len(rows) // config.group_size
-        await rollout.without_trainee(rows)
+        await rollout.without_trainee([row.id.task for row in rows])
 
 
 def _tried(tried: _Tryout) -> Iterator[Finding]:

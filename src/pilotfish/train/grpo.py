@@ -282,10 +282,8 @@ class _Player:
         with self.clock.part("sync"):
             self.background.run(self.policy.sync(trainer.state.global_step))
         with self.clock.part("rollout"):
-            mine, rows = self._played(prompts, step)
+            mine, rows, alone = self._played(prompts, step)
         self.rollout.check(rows, step)
-        with self.clock.part("alone"):
-            alone = self._alone(rows)
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # engines work on streams of their own; none may still write when the loss begins
         self.on_rows(step, rows)
@@ -303,18 +301,16 @@ class _Player:
             "diagnostics": [metrics] * len(mine),
         }
 
-    def _played(self, prompts: list[str], step: int) -> tuple[list[Row], list[Row]]:
-        """The rows of this process, and those of all."""
+    def _played(self, prompts: list[str], step: int) -> tuple[list[Row], list[Row], dict[str, float | None]]:
+        """The rows of this process, and those of all; rewards without the trainee, by task."""
         self.rollout.journal.look()  # what others have asked since: answers that are stored, the actor alone
         everyone = [prompt for share in self.processes.gathered(prompts) for prompt in share]
         groups = len(prompts) // self.rollout.config.group_size
         part = slice(groups * self.processes.rank, groups * (self.processes.rank + 1))
-        mine = self.background.run(self.rollout.played(everyone, step, part))
-        return mine, [row for share in self.processes.gathered(mine) for row in share]
-
-    def _alone(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        mine = self.background.run(self.rollout.without_trainee(rows, self.processes.part))
-        return {task: reward for share in self.processes.gathered(mine) for task, reward in share.items()}
+        mine, alone = self.background.run(self.rollout.compared(everyone, step, part, self.processes.part))
+        shares = self.processes.gathered((mine, alone))
+        rewards = {task: reward for _, alone in shares for task, reward in alone.items()}
+        return mine, [row for rows, _ in shares for row in rows], rewards
 
 
 def team(

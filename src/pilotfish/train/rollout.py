@@ -12,11 +12,11 @@ import asyncio
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from pilotfish.engine.base import Completion
+from pilotfish.engine.base import Completion, Engine, Wrapped
 from pilotfish.episode import Episode, Horizon, Journal, Judge, Scopes, Team, check_group, episode_id, play
 from pilotfish.evaluate.arms import Said, titles, trainee_of
 from pilotfish.task import Task
@@ -42,11 +42,24 @@ class _Fork:
     """How a row's episode is played."""
 
     id: RowId
+    team: Team
     scopes: Scopes
     salts: Mapping[int, str]
     ask_again: bool
     episodes: dict[str, asyncio.Task[Episode]] = field(default_factory=dict)
     """Of the step, by id: one that several decisions are trained in is played and judged once."""
+
+
+class _Heard(Wrapped):
+    """An engine that lets know when it is first asked."""
+
+    def __init__(self, engine: Engine, asked: asyncio.Event) -> None:
+        super().__init__(engine)
+        self.asked = asked
+
+    async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        self.asked.set()
+        return await ask()
 
 
 class Rollout:
@@ -124,11 +137,39 @@ class Rollout:
         Raises:
             ReplayMismatch: see `step`.
         """
+        return await self._played(ids, step, part, self.team)
+
+    async def compared(
+        self, ids: Sequence[str], step: int, part: slice = slice(None), share: slice = slice(None)
+    ) -> tuple[list[Row], dict[str, float | None]]:
+        """`played`, and beside it `without_trainee` for a share of the rows' tasks.
+
+        Those calls begin once the trainee is asked: where members share a device it has the first turn, and they find
+        places in the batches that the rows' own calls make.
+        """
+        trainee, asked = trainee_of(self.team), asyncio.Event()
+        heard = {**self.team.engines, trainee: _Heard(self.team.engines[trainee], asked)}
+        rows = asyncio.create_task(self._played(ids, step, part, replace(self.team, engines=heard)))
+        rows.add_done_callback(lambda _: asked.set())
+
+        async def without() -> dict[str, float | None]:
+            await asked.wait()
+            return await self.without_trainee([RowId.parse(id).task for id in ids], share)
+
+        alone = asyncio.create_task(without())
+        try:
+            return await rows, await alone
+        finally:
+            rows.cancel()
+            alone.cancel()
+            await asyncio.gather(rows, alone, return_exceptions=True)
+
+    async def _played(self, ids: Sequence[str], step: int, part: slice, team: Team) -> list[Row]:
         groups = [RowId.parse(ids[start]) for start in range(0, len(ids), self.config.group_size)]
         with _seldom_collected():
-            rows = await self._rows(groups, step, part)
+            rows = await self._rows(groups, step, part, team)
             if self._too_many(rows) and self._failed_before(rows):
-                rows = await self._rows(groups, step, part, ask_again=True)
+                rows = await self._rows(groups, step, part, team, ask_again=True)
         return rows
 
     def check(self, rows: Sequence[Row], step: int) -> None:
@@ -155,13 +196,15 @@ class Rollout:
         turns = (turn for row in rows for episode in row.played for turn in episode.asked)
         return any(turn.outcome == "failed" and turn.started < self._began for turn in turns)
 
-    async def _rows(self, groups: Sequence[RowId], step: int, part: slice, *, ask_again: bool = False) -> list[Row]:
+    async def _rows(
+        self, groups: Sequence[RowId], step: int, part: slice, team: Team, *, ask_again: bool = False
+    ) -> list[Row]:
         together: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         for id in groups:
             together[id.stand].append(id.decision)
         episodes: dict[str, asyncio.Task[Episode]] = {}
         played = (
-            self._group(_Fork(id, self._scopes(id, step), {}, ask_again, episodes), together[id.stand])
+            self._group(_Fork(id, team, self._scopes(id, step), {}, ask_again, episodes), together[id.stand])
             for id in groups[part]
         )
         return [row for group in await asyncio.gather(*played) for row in group]
@@ -199,7 +242,7 @@ class Rollout:
 
     async def _row(self, fork: _Fork) -> Row:
         continuations = ["" if answer == 0 else f"answer {answer}" for answer in range(self.config.answers)]
-        playing = [self._play(fork, self.team, fork.salts, then) for then in continuations]
+        playing = [self._play(fork, fork.team, fork.salts, then) for then in continuations]
         row = self._made(fork.id, tuple(await asyncio.gather(*playing)))
         # The rows of a group share what stands before the first decision: compared with it, all would lose the same.
         if not self.config.reward.counterfactual or not fork.id.decision or row.reward is None:
@@ -211,9 +254,9 @@ class Rollout:
 
     async def _silent(self, fork: _Fork) -> Episode:
         """A row's episode with the trainee silent from the decision on; what stands before it is in the record."""
-        trainee = trainee_of(self.team)
-        said = Said("", self.team.engines[trainee].version)
-        team = replace(self.team, engines={**self.team.engines, trainee: said})
+        trainee = trainee_of(fork.team)
+        said = Said("", fork.team.engines[trainee].version)
+        team = replace(fork.team, engines={**fork.team.engines, trainee: said})
         return await self._play(fork, team, {**fork.salts, fork.id.decision: f"silent {fork.id.decision}"})
 
     def _play(self, fork: _Fork, team: Team, salts: Mapping[int, str], then: str = "") -> asyncio.Task[Episode]:
@@ -272,11 +315,11 @@ class Rollout:
         form = self.topologies[id.topology].form
         return worth(self.config.reward, verdicts, said, task=self.tasks[id.task], form=form, limit=limit)
 
-    async def without_trainee(self, rows: Sequence[Row], part: slice = slice(None)) -> dict[str, float | None]:
-        """Rewards of `alone` for the rows' tasks, or a part of these, by task; empty when there is no such topology."""
+    async def without_trainee(self, tasks: Sequence[str], part: slice = slice(None)) -> dict[str, float | None]:
+        """Rewards of `alone` for tasks, or a part of these, by their ids; empty when there is no such topology."""
         if self.alone is None:
             return {}
-        ids = list(dict.fromkeys(row.id.task for row in rows))[part]
+        ids = list(dict.fromkeys(tasks))[part]
         played = await asyncio.gather(*(self._alone(id, self.alone) for id in ids))
         return {id: episode.verdict.reward for id, episode in zip(ids, played, strict=True)}
 
