@@ -146,10 +146,10 @@ class _Recorded(Rollout):
         super().__init__(*args, **more)
         self.kept_rows = kept
 
-    async def played(self, ids: Any, step: int, part: slice = slice(None)) -> list[Row]:
-        rows = await super().played(ids, step, part)
+    async def compared(self, ids: Any, step: int, part: slice = slice(None), share: slice = slice(None)) -> Any:
+        rows, alone = await super().compared(ids, step, part, share)
         self.kept_rows.append(rows)
-        return rows
+        return rows, alone
 
 
 def vowels_recipe(folder: Path, *, holdout: int = 4, lora: Any = None, **train: Any) -> Recipe:

@@ -122,30 +122,29 @@ class Rollout:
             TooManyOutages: the share of rows without a verdict is above `config.outages`.
             ReplayMismatch: the topology asked the rows of a group for the decision in different words.
         """
-        rows = await self.played(ids, step)
+        rows = await self._played(ids, step, slice(None), self.team)
         self.check(rows, step)
         return rows
 
-    async def played(self, ids: Sequence[str], step: int, part: slice = slice(None)) -> list[Row]:
-        """Play rows of a step.
+    async def compared(
+        self, ids: Sequence[str], step: int, part: slice = slice(None), share: slice = slice(None)
+    ) -> tuple[list[Row], dict[str, float | None]]:
+        """Play rows of a step, and beside them the rows' tasks without the trainee.
+
+        The latter begins once the trainee is asked: where members share a device it has the first turn, and these calls
+        find places in the batches that the rows' own calls make.
 
         Args:
             ids: see `step`.
             step: number of the step.
             part: which of the groups are played, where other processes play the others.
+            share: which of the tasks are played without the trainee.
+
+        Returns:
+            The rows, not checked yet (`check`), and what `without_trainee` gives.
 
         Raises:
             ReplayMismatch: see `step`.
-        """
-        return await self._played(ids, step, part, self.team)
-
-    async def compared(
-        self, ids: Sequence[str], step: int, part: slice = slice(None), share: slice = slice(None)
-    ) -> tuple[list[Row], dict[str, float | None]]:
-        """`played`, and beside it `without_trainee` for a share of the rows' tasks.
-
-        Those calls begin once the trainee is asked: where members share a device it has the first turn, and they find
-        places in the batches that the rows' own calls make.
         """
         trainee, asked = trainee_of(self.team), asyncio.Event()
         heard = {**self.team.engines, trainee: _Heard(self.team.engines[trainee], asked)}
