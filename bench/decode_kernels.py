@@ -2,9 +2,9 @@
 
     python bench/decode_kernels.py --model smollm2 --rows 192 512
 
-Of so many calls at once: milliseconds a step, the best of four (`step_ms`); under torch's profiler kernels a step
-(`kernels`) and milliseconds in which one of them ran (`busy_ms`); and the kernels that take longest, each with its
-microseconds and times a step. Steps that read the prompts are among those that are profiled.
+Of so many calls at once: milliseconds a token of each answer, the best of four (`step_ms`); under torch's profiler
+kernels and copies (`kernels`) and milliseconds in which one of them ran (`busy_ms`), for each token; and the kernels
+that take longest, each with its microseconds and times. The few steps that read prompts are counted with the others.
 """
 
 from __future__ import annotations

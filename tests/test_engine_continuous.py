@@ -314,6 +314,15 @@ def test_steps_that_decode_are_padded_to_the_next_64_rows() -> None:
     assert {rows for rows, read in warm[1:] if read is None} == {64, 128, 192, 256, 300}
 
 
+def test_an_engine_pads_its_steps_so() -> None:
+    engine = ContinuousTokens(tiny_model(0), cache_tokens=3200, page=16, rows=100)
+    runner = engine._manager.batch_processor.model_runner
+    runner.pad_inputs = True
+    found = [runner.maybe_pad_inputs(rows, 0, use_decode_fast_path=True)[0] for rows in (60, 65)]
+    asyncio.run(engine.close())
+    assert found == [64, 100]
+
+
 def test_tokens_are_carried_from_step_to_step_as_transformers_would() -> None:
     rng = random.Random(1)
 

@@ -149,6 +149,14 @@ def test_a_token_is_drawn_where_the_probabilities_have_added_up_to_the_fraction(
     assert (tokens < vocabulary - vocabulary // 3).all()
 
 
+def test_a_token_without_probability_is_never_drawn_and_the_last_one_may_be() -> None:
+    logits = torch.full((4, 600), -math.inf)
+    logits[0, 300] = logits[1, 599] = logits[2, 0] = logits[3, 256] = 0.0
+    for fraction in (0, 2**30, 2**31 - 1):
+        tokens, _ = draw(logits.clone(), torch.ones(4), torch.full((4,), fraction, dtype=torch.int32))
+        assert tokens.tolist() == [300, 599, 0, 256]
+
+
 def test_top_p_draws_only_from_the_nucleus_and_reports_the_untruncated_log_probability(make: Make) -> None:
     prompt, top_p = [9, 10, 11], 0.3
     with torch.no_grad():

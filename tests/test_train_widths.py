@@ -1,4 +1,5 @@
-"""Passes of like rows: no row is lost or moved to another update, no padding is left over, the update is the same."""
+"""Passes of like rows: no row is lost or moved to another update, little padding is left over, the update is the same,
+and so is what is logged of it."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig
 
 from pilotfish import Task
+from pilotfish.engine import transformers
 from pilotfish.train import grpo, widths
-from pilotfish.train.widths import by_length
+from pilotfish.train.widths import by_length, weights, wide_alike
 from tiny import save_tiny
 from training import PROMPTS, Learned, learn, recipe
 
@@ -18,22 +21,22 @@ PROMPT, WORDS = 7, 9
 TASKS = {f"t{n}": Task(f"t{n}", "What is it? " * (n + 1), "yes", verifier="exact") for n in range(4)}
 
 
-def passes(count: int, rows: int) -> list[dict[str, Any]]:
+def passes(count: int, rows: int, words: int = WORDS) -> list[dict[str, Any]]:
     """As TRL makes them: tokens name their row and their place, padding is -1."""
     drawn = torch.Generator().manual_seed(1)
     made = []
     for at in range(count):
-        asked, said = (torch.randint(1, most - 1, (rows, 1), generator=drawn) for most in (PROMPT, WORDS))
+        asked, said = (torch.randint(1, most - 1, (rows, 1), generator=drawn) for most in (PROMPT, words))
         names = torch.arange(at * rows, (at + 1) * rows)
-        left, right = torch.arange(PROMPT)[None] >= PROMPT - asked, torch.arange(WORDS)[None] < said
-        words = torch.where(right, names[:, None] * 100 + torch.arange(WORDS), -1)
+        left, right = torch.arange(PROMPT)[None] >= PROMPT - asked, torch.arange(words)[None] < said
+        tokens = torch.where(right, names[:, None] * 100 + torch.arange(words), -1)
         made.append(
             {
                 "prompt_ids": torch.where(left, names[:, None], -1),
                 "prompt_mask": left.long(),
-                "completion_ids": words,
+                "completion_ids": tokens,
                 "completion_mask": right.long(),
-                "old_per_token_logps": words / 2,
+                "old_per_token_logps": tokens / 2,
                 "importance_sampling_ratio": names[:, None],
                 "advantages": names,
                 "num_items_in_batch": torch.tensor(5),
@@ -44,27 +47,24 @@ def passes(count: int, rows: int) -> list[dict[str, Any]]:
 
 
 def told(made: list[dict[str, Any]]) -> dict[int, list[Any]]:
-    """What is known of each row, without its padding."""
+    """What is known of each row: its prompt with its padding, its completion without."""
     rows = {}
     for held in made:
         for row, name in enumerate(held["advantages"].tolist()):
-            left, right = held["prompt_mask"][row].bool(), held["completion_mask"][row].bool()
-            words = [held[key][row][right].tolist() for key in ("completion_ids", "old_per_token_logps")]
-            rows[name] = [held["prompt_ids"][row][left].tolist(), *words, held["importance_sampling_ratio"][row].item()]
+            said = held["completion_ids"][row][held["completion_mask"][row].bool()].tolist()
+            asked = [held[key][row].tolist() for key in ("prompt_ids", "prompt_mask", "importance_sampling_ratio")]
+            rows[name] = [said, *asked]
     return rows
 
 
-def filled(held: dict[str, Any]) -> bool:
-    """Whether no column of a pass is padding alone."""
-    return all(bool(held[mask].any(0).all()) for mask in ("prompt_mask", "completion_mask"))
+def widths_of(made: list[dict[str, Any]]) -> list[int]:
+    return [held["completion_ids"].shape[1] for held in made]
 
 
-def columns(made: list[dict[str, Any]]) -> int:
-    return sum(held["prompt_ids"].shape[1] + held["completion_ids"].shape[1] for held in made)
-
-
-def test_every_row_keeps_what_is_its_own_and_its_update() -> None:
-    given = passes(6, 4)
+@pytest.mark.parametrize("words", [WORDS, PROMPT])
+def test_every_row_keeps_what_is_its_own_and_its_update(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(widths, "_WIDTH", 1)
+    given = passes(6, 4, words)
     dealt = by_length(given, 3)
     assert told(dealt) == told(given)
     assert [len(held["advantages"]) for held in dealt] == [4] * 6
@@ -72,16 +72,27 @@ def test_every_row_keeps_what_is_its_own_and_its_update() -> None:
     assert all(held["num_items_in_batch"] == 5 and held["ref_per_token_logps"] is None for held in dealt)
 
 
-def test_passes_are_as_wide_as_their_longest_row_and_the_widest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_update_takes_its_own_log_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(widths, "_WIDTH", 1)
+    given = passes(6, 4)
+    for held in by_length(given, 2)[2:]:
+        assert torch.equal(held["old_per_token_logps"] * 2, held["completion_ids"].float())
+    assert [held["old_per_token_logps"] for held in by_length(given, 2)[:2]] == [None, None]
+    assert all(held["old_per_token_logps"] is not None for held in by_length(given, 6)), "TRL had none of one update"
+
+
+def test_passes_are_as_wide_as_their_longest_completion_and_the_longest_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(widths, "_WIDTH", 1)
     dealt = by_length(passes(6, 4), 3)
     for held in dealt:
-        assert filled(held)
-        assert held["completion_ids"].shape == held["completion_mask"].shape == held["old_per_token_logps"].shape
-        assert held["prompt_ids"].shape == held["prompt_mask"].shape
-    lengths = [int((held["prompt_mask"].sum(1) + held["completion_mask"].sum(1)).max()) for held in dealt]
-    assert lengths == sorted(lengths[:3], reverse=True) + sorted(lengths[3:], reverse=True)
-    assert len({held["completion_ids"].shape[1] for held in dealt}) > 1
+        assert held["completion_mask"].any(0).all()
+        assert held["completion_ids"].shape == held["completion_mask"].shape
+        assert held["prompt_ids"].shape == held["prompt_mask"].shape == (4, PROMPT)
+    found = widths_of(dealt)
+    assert found == sorted(found[:3], reverse=True) + sorted(found[3:], reverse=True)
+    assert len({*found}) > 1
 
 
 def test_a_width_is_a_multiple_or_the_whole_and_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,14 +100,38 @@ def test_a_width_is_a_multiple_or_the_whole_and_cuts_nothing(monkeypatch: pytest
     given = passes(8, 2)
     dealt = by_length(given, 8)
     assert told(dealt) == told(given)
-    found = [columns([held]) for held in dealt]
-    assert {width % 4 for width in found if width < PROMPT + WORDS} == {0}
-    assert len({*found}) > 1
-    for held, width in zip(dealt, found, strict=True):
-        assert width - 4 < int(held["prompt_mask"].any(0).sum() + held["completion_mask"].any(0).sum()) <= width
+    assert {(width + PROMPT) % 4 for width in widths_of(dealt) if width < WORDS} == {0}
+    assert len({*widths_of(dealt)}) > 1
+    for held, width in zip(dealt, widths_of(dealt), strict=True):
+        assert width - 4 < int(held["completion_mask"].any(0).sum()) <= width
 
 
-def trained(folder: Path) -> tuple[Learned, list[dict[str, Any]]]:
+def test_shapes_come_again() -> None:
+    assert widths._WIDTH % 8 == 0
+    wide = by_length(passes(6, 4, words=90), 6)
+    assert all((width + PROMPT) % widths._WIDTH == 0 for width in widths_of(wide) if width < 90)
+    assert len({*widths_of(wide)}) > 2
+
+
+def test_only_what_is_learned_from_counts() -> None:
+    held = {"completion_mask": torch.tensor([[1, 1, 0], [1, 1, 1]])}
+    assert weights([held, {**held, "tool_mask": torch.tensor([[1, 1, 1], [0, 0, 0]])}]).tolist() == [5, 2]
+
+
+def test_where_a_model_reads_by_the_width_passes_stay_as_they_are() -> None:
+    assert wide_alike(LlamaConfig())
+    assert wide_alike(LlamaConfig(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}))
+    assert not wide_alike(LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}))
+
+
+@pytest.fixture
+def endings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of many lengths: one token in fifteen ends them. Passes are as wide as they must be."""
+    monkeypatch.setattr(transformers, "stop_ids", lambda model, tokenizer: frozenset(range(10, 30)))
+    monkeypatch.setattr(widths, "_WIDTH", 1)
+
+
+def trained(folder: Path, **settings: Any) -> tuple[Learned, list[dict[str, Any]]]:
     """One step of four groups of unlike prompts in 16 passes and two updates; what the loss was given."""
     seen: list[dict[str, Any]] = []
 
@@ -111,20 +146,38 @@ def trained(folder: Path) -> tuple[Learned, list[dict[str, Any]]]:
             learned.trainer.compute_loss = compute_loss
         return False
 
-    settings = {"steps": 1, "micro_batch": 4, "updates_per_step": 2, "loss": "grpo"}
+    settings = {"steps": 1, "micro_batch": 4, "updates_per_step": 2, "loss": "grpo", **settings}
     made = recipe(save_tiny(folder / "model"), "solo", max_tokens=40, **settings)
     return learn(made, PROMPTS["solo"], folder, tasks=TASKS, at_step=watch), seen
 
 
-def test_a_training_learns_the_same_from_fewer_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(widths, "_WIDTH", 1)
-    narrow, seen = trained(tmp_path / "narrow")
+@pytest.mark.usefixtures("endings")
+@pytest.mark.parametrize("loss", ["grpo", "dapo"])
+def test_a_training_learns_the_same_from_fewer_columns(
+    loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow, seen = trained(tmp_path / "narrow", loss=loss)
     monkeypatch.setattr(grpo, "by_length", lambda passes, accumulated: passes)
-    wide, whole = trained(tmp_path / "wide")
+    wide, whole = trained(tmp_path / "wide", loss=loss)
     assert [row.completion_ids for row in narrow.rows[0]] == [row.completion_ids for row in wide.rows[0]]
     assert len(seen) == len(whole) == 16
-    assert all(filled(held) for held in seen)
-    assert columns(seen) < 0.9 * columns(whole)
+    assert all(held["completion_mask"].any(0).all() for held in seen)
+    assert sum(widths_of(seen)) < 0.7 * sum(widths_of(whole))
     for figure in ("grad_norm", "loss"):
         assert narrow.logged[0][figure] == pytest.approx(wide.logged[0][figure], rel=1e-3, abs=1e-5)
     assert narrow.logged[0]["grad_norm"] > 0
+
+
+@pytest.mark.usefixtures("endings")
+def test_with_a_reference_passes_keep_their_width(tmp_path: Path) -> None:
+    _, seen = trained(tmp_path, beta=0.1, updates_per_step=1)
+    assert len({*widths_of(seen)}) == 1
+
+
+@pytest.mark.usefixtures("endings")
+def test_what_is_logged_is_the_mean_over_tokens(tmp_path: Path) -> None:
+    """The entropy of a step whose rows are in one pass, and of the same in 16, whose tokens differ in number."""
+    whole, _ = trained(tmp_path / "one", micro_batch=64, updates_per_step=1)
+    parts, seen = trained(tmp_path / "many", micro_batch=4, updates_per_step=1)
+    assert len({int(count) for count in weights(seen)}) > 1
+    assert parts.logged[0]["entropy"] == pytest.approx(whole.logged[0]["entropy"], rel=1e-4)

@@ -30,7 +30,7 @@ from pilotfish.engine.base import CallFailed, Refused
 from pilotfish.engine.batches import bare_generate
 from pilotfish.engine.draw import draw, fractions
 from pilotfish.engine.inputs import Column, Places, in_less_python, pad_less, page_of
-from pilotfish.engine.norms import norms_at_once
+from pilotfish.engine.norms import as_they_were, norms_at_once
 from pilotfish.engine.steps import STEPS, in_daemon_thread, one_at_a_time, settled
 from pilotfish.engine.tokens import Gate, TokenAnswer, check_request, limits, resolve
 
@@ -106,6 +106,7 @@ class ContinuousTokens:
         self._closed = False
         self._dead: str | None = None
         self._manager: Any = None
+        self._norms: Sequence[torch.nn.Module] = ()
         self._vocabulary, limit = limits(model, window)
         self._window = min(limit, cache_tokens or limit)
         reference = _greedy_reference(model, self._vocabulary, min(300, self._window // 2))
@@ -119,6 +120,7 @@ class ContinuousTokens:
         except Exception as error:
             self._shut()
             model.set_attn_implementation(attention)
+            as_they_were(self._norms)
             raise CannotServe(f"continuous batching does not serve {type(model).__name__}: {error}") from error
         atexit.register(self._shut)
 
@@ -147,7 +149,7 @@ class ContinuousTokens:
         if on_gpu and "flash" not in str(self._model.config._attn_implementation):
             raise RuntimeError("there is no FlashAttention, and without it `generate()` is as fast")
         if on_gpu:
-            norms_at_once(self._model)
+            self._norms = norms_at_once(self._model)
         self._add_columns(manager.logit_processor)
         manager.output_router.deliver_batch = self._deliver
         manager.output_router.deliver = lambda output: self._deliver([output])

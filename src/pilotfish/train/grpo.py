@@ -36,7 +36,7 @@ from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout
 from pilotfish.train.row import Row, RowId
 from pilotfish.train.trackers import tracked
-from pilotfish.train.widths import by_length
+from pilotfish.train.widths import by_length, weights, wide_alike
 
 Trainer = GRPOTrainer
 """TRL's trainer, for callbacks that are handed it: TRL is imported here, in `sft.py` and `head.py`, nowhere else."""
@@ -245,7 +245,12 @@ def _complete(state: Path) -> bool:
 
 
 class _Trainer(GRPOTrainer):
-    """TRL's, whose passes are of rows that are like in length."""
+    """TRL's, whose passes are of completions that are like in length; what it logs as means of the passes' means over
+    their tokens is the mean over all tokens."""
+
+    SHARE = "share"
+    """Of a pass: its tokens, divided by a step's mean tokens a pass."""
+    MEANS = ("entropy", "kl", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean")
 
     def _prepare_inputs(self, generation_batch: dict[str, Any]) -> dict[str, Any]:
         before = self._buffered_inputs
@@ -253,8 +258,23 @@ class _Trainer(GRPOTrainer):
         if self._buffered_inputs is before:
             return inputs
         first = next(at for at, held in enumerate(self._buffered_inputs) if held is inputs)
-        self._buffered_inputs = by_length(self._buffered_inputs, self.args.gradient_accumulation_steps)
+        passes = self._buffered_inputs
+        # A divergence to the reference, which TRL has computed at the whole width, would not begin at exactly 0.
+        if not self.beta and wide_alike(self.model.config.get_text_config()):
+            passes = by_length(passes, self.args.gradient_accumulation_steps)
+        counts = self.accelerator.reduce(weights(passes).float(), reduction="sum")
+        shares = (counts / counts.mean().clamp(min=1)).tolist()
+        self._buffered_inputs = [{**held, self.SHARE: share} for held, share in zip(passes, shares, strict=True)]
         return self._buffered_inputs[first]
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *more: Any, **named: Any) -> Any:
+        logged = self._metrics["train"]
+        before = {name: len(logged.get(name, ())) for name in self.MEANS}
+        loss = super().compute_loss(model, inputs, *more, **named)
+        for name, count in before.items():
+            for at in range(count, len(logged.get(name, ()))):
+                logged[name][at] *= inputs[self.SHARE]
+        return loss
 
 
 class _Player:
