@@ -315,12 +315,12 @@ def test_steps_that_decode_are_padded_to_the_next_64_rows() -> None:
 
 
 def test_an_engine_pads_its_steps_so() -> None:
-    engine = ContinuousTokens(tiny_model(0), cache_tokens=3200, page=16, rows=100)
+    engine = ContinuousTokens(tiny_model(0), cache_tokens=6400, page=16, rows=300)
     runner = engine._manager.batch_processor.model_runner
     runner.pad_inputs = True
-    found = [runner.maybe_pad_inputs(rows, 0, use_decode_fast_path=True)[0] for rows in (60, 65)]
+    found = [runner.maybe_pad_inputs(rows, 0, use_decode_fast_path=True)[0] for rows in (60, 129)]
     asyncio.run(engine.close())
-    assert found == [64, 100]
+    assert found == [64, 192]
 
 
 def test_tokens_are_carried_from_step_to_step_as_transformers_would() -> None:

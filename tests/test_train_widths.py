@@ -18,6 +18,7 @@ from tiny import save_tiny
 from training import PROMPTS, Learned, learn, recipe
 
 PROMPT, WORDS = 7, 9
+OTHERS = ("prompt_ids", "prompt_mask", "importance_sampling_ratio", "of_another_width")
 TASKS = {f"t{n}": Task(f"t{n}", "What is it? " * (n + 1), "yes", verifier="exact") for n in range(4)}
 
 
@@ -38,6 +39,7 @@ def passes(count: int, rows: int, words: int = WORDS) -> list[dict[str, Any]]:
                 "completion_mask": right.long(),
                 "old_per_token_logps": tokens / 2,
                 "importance_sampling_ratio": names[:, None],
+                "of_another_width": names[:, None].expand(-1, 20),
                 "advantages": names,
                 "num_items_in_batch": torch.tensor(5),
                 "ref_per_token_logps": None,
@@ -52,7 +54,7 @@ def told(made: list[dict[str, Any]]) -> dict[int, list[Any]]:
     for held in made:
         for row, name in enumerate(held["advantages"].tolist()):
             said = held["completion_ids"][row][held["completion_mask"][row].bool()].tolist()
-            asked = [held[key][row].tolist() for key in ("prompt_ids", "prompt_mask", "importance_sampling_ratio")]
+            asked = [held[key][row].tolist() for key in OTHERS]
             rows[name] = [said, *asked]
     return rows
 
@@ -171,6 +173,13 @@ def test_a_training_learns_the_same_from_fewer_columns(
 @pytest.mark.usefixtures("endings")
 def test_with_a_reference_passes_keep_their_width(tmp_path: Path) -> None:
     _, seen = trained(tmp_path, beta=0.1, updates_per_step=1)
+    assert len({*widths_of(seen)}) == 1
+
+
+@pytest.mark.usefixtures("endings")
+def test_where_the_width_matters_passes_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpo, "wide_alike", lambda config: False)
+    _, seen = trained(tmp_path)
     assert len({*widths_of(seen)}) == 1
 
 
