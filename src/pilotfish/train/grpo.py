@@ -263,7 +263,7 @@ class _Trainer(GRPOTrainer):
         if not self.beta and wide_alike(self.model.config.get_text_config()):
             passes = by_length(passes, self.args.gradient_accumulation_steps)
         counts = self.accelerator.reduce(weights(passes).float(), reduction="sum")
-        shares = (counts / counts.mean().clamp(min=1)).tolist()
+        shares = (counts * len(passes) / counts.sum().clamp(min=1)).tolist()
         self._buffered_inputs = [{**held, self.SHARE: share} for held, share in zip(passes, shares, strict=True)]
         return self._buffered_inputs[first]
 
