@@ -45,6 +45,7 @@ def test_the_fields_of_the_mapping_exist(field: str) -> None:
 def test_the_methods_that_tests_look_into_exist() -> None:
     assert list(inspect.signature(GRPOTrainer._compute_loss).parameters) == ["self", "model", "inputs"]
     assert hasattr(GRPOTrainer, "_get_per_token_logps_and_entropies")
+    assert list(inspect.signature(GRPOTrainer._prepare_inputs).parameters) == ["self", "generation_batch"]
     assert "rollout_func" in inspect.signature(GRPOTrainer.__init__).parameters
 
 
