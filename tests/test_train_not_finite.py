@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pilotfish.engine.loading import load
-from pilotfish.train.grpo import LOST_UPDATES, NotFinite
+from pilotfish.train.updates import LOST_UPDATES, NotFinite
 from tiny import save_tiny
 from training import PROMPTS, Learned, learn, recipe
 

@@ -66,7 +66,7 @@ def test_rollout_func_may_be_set_after_the_trainer_was_made(tmp_path: Path) -> N
         tmp_path,
         at_step=lambda step, learned: True,
     )
-    assert type(learned.trainer.rollout_func).__name__ == "_Player"
+    assert type(learned.trainer.rollout_func).__name__ == "Player"
 
 
 def test_the_kl_of_a_lora_is_to_the_weights_without_it(tmp_path: Path) -> None:

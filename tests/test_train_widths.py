@@ -13,7 +13,7 @@ from transformers import LlamaConfig
 from pilotfish import Task
 from pilotfish.engine import transformers
 from pilotfish.train import grpo, widths
-from pilotfish.train.widths import by_length, weights, wide_alike
+from pilotfish.train.widths import by_length, learned_tokens, wide_alike
 from tiny import save_tiny
 from training import PROMPTS, Learned, learn, recipe
 
@@ -117,7 +117,7 @@ def test_shapes_come_again() -> None:
 
 def test_only_what_is_learned_from_counts() -> None:
     held = {"completion_mask": torch.tensor([[1, 1, 0], [1, 1, 1]])}
-    assert weights([held, {**held, "tool_mask": torch.tensor([[1, 1, 1], [0, 0, 0]])}]).tolist() == [5, 2]
+    assert learned_tokens([held, {**held, "tool_mask": torch.tensor([[1, 1, 1], [0, 0, 0]])}]).tolist() == [5, 2]
 
 
 def test_where_a_model_reads_by_the_width_passes_stay_as_they_are() -> None:
@@ -188,5 +188,5 @@ def test_what_is_logged_is_the_mean_over_tokens(tmp_path: Path) -> None:
     """The entropy of a step whose rows are in one pass, and of the same in 16, whose tokens differ in number."""
     whole, _ = trained(tmp_path / "one", micro_batch=64, updates_per_step=1)
     parts, seen = trained(tmp_path / "many", micro_batch=4, updates_per_step=1)
-    assert len({int(count) for count in weights(seen)}) > 1
+    assert len({int(count) for count in learned_tokens(seen)}) > 1
     assert parts.logged[0]["entropy"] == pytest.approx(whole.logged[0]["entropy"], rel=1e-4)

@@ -7,7 +7,6 @@ LoRA, accelerate, checkpoints, trackers. docs/training.md maps every field of th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -25,25 +24,22 @@ from pilotfish.background import Background
 from pilotfish.engine.policy import Policy, PolicyEngine
 from pilotfish.processes import Processes, launched
 from pilotfish.recipe import Recipe
+from pilotfish.train.checkpoints import newest_checkpoint
 from pilotfish.train.clock import Clock
-from pilotfish.train.diagnostics import diagnose
-from pilotfish.train.gap import logprob_gap
 from pilotfish.train.head import score_learned_only
 from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
 from pilotfish.train.order import Shares, check_shares, order
+from pilotfish.train.player import OnRows, Player, team
 from pilotfish.train.profile import TrainConfig, passes
 from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout
-from pilotfish.train.row import Row, RowId
+from pilotfish.train.row import RowId
 from pilotfish.train.trackers import tracked
-from pilotfish.train.widths import by_length, weights, wide_alike
+from pilotfish.train.updates import Steps
+from pilotfish.train.widths import by_length, learned_tokens, wide_alike
 
 Trainer = GRPOTrainer
 """TRL's trainer, for callbacks that are handed it: TRL is imported here, in `sft.py` and `head.py`, nowhere else."""
-OnStep = Callable[[int], bool]
-"""Called after each step with its number, from 1; True stops the training."""
-OnRows = Callable[[int, Sequence[Row]], None]
-"""Called with each step's number, from 0, and its rows before they are learned from."""
 
 
 def train(
@@ -91,12 +87,12 @@ def train(
         check_shares(laid, config, together.count)
         module = trainer.accelerator.unwrap_model(trainer.model)
         policy = (served or partial(_in_process, recipe))(module, tokenizer, first_version)
-        trainer.rollout_func = _Player(rollout(policy), policy, background, clock, on_rows, together)
+        trainer.rollout_func = Player(rollout(policy), policy, background, clock, on_rows, together)
 
         def after_step(step: int) -> bool:
             return together.of_main(on_step(step, trainer, policy))
 
-        steps = _Steps(config, after_step, on_log, clock)
+        steps = Steps(config, after_step, on_log, clock)
         trainer.callback_handler.callbacks.insert(0, steps)  # trackers log what it adds
         with tracked(trainer, output) if together.main else nullcontext():
             checkpoint = together.of_main(newest_checkpoint(output))
@@ -148,15 +144,10 @@ def _in_process(
 ) -> PolicyEngine:
     member = recipe.team[recipe.trainee or ""]
     nucleus = member.sampling.top_p < 1
+    dtype = None if member.dtype == "auto" else getattr(torch, member.dtype)
     return PolicyEngine(
-        module, tokenizer, dtype=_dtype(recipe), nucleus=nucleus, memory=member.memory, first_version=first_version
+        module, tokenizer, dtype=dtype, nucleus=nucleus, memory=member.memory, first_version=first_version
     )
-
-
-def _dtype(recipe: Recipe) -> torch.dtype | None:
-    """In which the trainee's words are generated, where the recipe says so."""
-    dtype = recipe.team[recipe.trainee or ""].dtype
-    return None if dtype == "auto" else getattr(torch, dtype)
 
 
 def arguments(
@@ -224,26 +215,6 @@ def arguments(
     )
 
 
-def newest_checkpoint(output: Path) -> Path | None:
-    """The last complete checkpoint in a folder; one that was being written when the run was killed does not count."""
-    found = [path for path in output.glob("checkpoint-*") if _complete(path / "trainer_state.json")]
-    return max(found, key=updates_of, default=None)
-
-
-def updates_of(checkpoint: Path) -> int:
-    """Optimizer updates that a checkpoint holds."""
-    return int(checkpoint.name.rpartition("-")[2])
-
-
-def _complete(state: Path) -> bool:
-    """The trainer's state is the last file of a checkpoint to be written."""
-    try:
-        json.loads(state.read_text())
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 class _Trainer(GRPOTrainer):
     """TRL's, whose passes are of completions that are like in length; what it logs as means of the passes' means over
     their tokens is the mean over all tokens."""
@@ -262,7 +233,7 @@ class _Trainer(GRPOTrainer):
         # A divergence to the reference, which TRL has computed at the whole width, would not begin at exactly 0.
         if not self.beta and wide_alike(self.model.config.get_text_config()):
             passes = by_length(passes, self.args.gradient_accumulation_steps)
-        counts = self.accelerator.reduce(weights(passes).float(), reduction="sum")
+        counts = self.accelerator.reduce(learned_tokens(passes).float(), reduction="sum")
         shares = (counts * len(passes) / counts.sum().clamp(min=1)).tolist()
         self._buffered_inputs = [{**held, self.SHARE: share} for held, share in zip(passes, shares, strict=True)]
         return self._buffered_inputs[first]
@@ -275,133 +246,3 @@ class _Trainer(GRPOTrainer):
             for at in range(count, len(logged.get(name, ()))):
                 logged[name][at] *= inputs[self.SHARE]
         return loss
-
-
-class _Player:
-    """TRL's `rollout_func`: syncs the policy, plays this process's groups of a step, and says what is logged of all."""
-
-    def __init__(
-        self,
-        rollout: Rollout,
-        policy: Policy,
-        background: Background,
-        clock: Clock,
-        on_rows: OnRows,
-        processes: Processes,
-    ) -> None:
-        self.rollout = rollout
-        self.policy = policy
-        self.background = background
-        self.clock = clock
-        self.on_rows = on_rows
-        self.processes = processes
-
-    def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
-        config = self.rollout.config
-        step = trainer.state.global_step // config.updates_per_step
-        with self.clock.part("sync"):
-            self.background.run(self.policy.sync(trainer.state.global_step))
-        with self.clock.part("rollout"):
-            mine, rows, alone = self._played(prompts, step)
-        self.rollout.check(rows, step)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()  # engines work on streams of their own; none may still write when the loss begins
-        self.on_rows(step, rows)
-        metrics = diagnose(rows, alone, self.rollout.tasks, config.group_size, self.rollout.mixed)
-        with self.clock.part("gap"):
-            gap = logprob_gap(trainer, mine, config.temperature, step)
-        metrics |= {"engine/logprob_gap": gap} if gap is not None else {}
-        silence = [trainer.eos_token_ids[0]]  # what nobody said was not cut off
-        return {
-            "prompt_ids": [row.prompt_ids for row in mine],
-            "completion_ids": [row.completion_ids if row.trained else silence for row in mine],
-            "logprobs": [row.logprobs for row in mine],
-            "env_mask": [[int(row.learnable)] * len(row.completion_ids) for row in mine],
-            "episode_reward": [row.reward for row in mine],
-            "diagnostics": [metrics] * len(mine),
-        }
-
-    def _played(self, prompts: list[str], step: int) -> tuple[list[Row], list[Row], dict[str, float | None]]:
-        """The rows of this process, and those of all; rewards without the trainee, by task."""
-        self.rollout.journal.look()  # what others have asked since: answers that are stored, the actor alone
-        everyone = [prompt for share in self.processes.gathered(prompts) for prompt in share]
-        groups = len(prompts) // self.rollout.config.group_size
-        part = slice(groups * self.processes.rank, groups * (self.processes.rank + 1))
-        mine, alone = self.background.run(self.rollout.compared(everyone, step, part, self.processes.part))
-        shares = self.processes.gathered((mine, alone))
-        rewards = {task: reward for _, alone in shares for task, reward in alone.items()}
-        return mine, [row for rows, _ in shares for row in rows], rewards
-
-
-def team(
-    completions: list[Any],
-    episode_reward: list[float | None],
-    diagnostics: list[Mapping[str, float]],
-    log_metric: Callable[[str, float], None] | None = None,
-    **columns: Any,
-) -> list[float | None]:
-    """The one reward function: rewards are already known, the step's diagnostics go into TRL's log."""
-    if log_metric is not None:
-        for name, value in diagnostics[0].items():
-            log_metric(name, value)
-    return episode_reward
-
-
-class NotFinite(Exception):
-    """Gradients stay infinite or NaN; the weights are those before it began."""
-
-
-LOST_UPDATES = 8
-"""So many updates in a row without a finite gradient end the run."""
-
-
-class _Steps(TrainerCallback):
-    """Counts steps where TRL counts optimizer updates."""
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        on_step: OnStep,
-        on_log: Callable[[int, Mapping[str, float]], None],
-        clock: Clock,
-    ) -> None:
-        self.config = config
-        self.after_step = on_step
-        self.after_log = on_log
-        self.clock = clock
-        self.laps: dict[str, float] = {}
-        self.lost, self.in_a_row = 0, 0
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Leave out an update whose gradient is not finite: one NaN would make every weight NaN, for good."""
-        gradients = [weight.grad for weight in more["model"].parameters() if weight.grad is not None]
-        if bool(torch.nn.utils.get_total_norm(gradients).isfinite()):
-            self.in_a_row = 0
-            return
-        for weight in more["model"].parameters():
-            weight.grad = None
-        self.lost, self.in_a_row = self.lost + 1, self.in_a_row + 1
-        if self.in_a_row == LOST_UPDATES:
-            raise NotFinite(
-                f"the gradients of {LOST_UPDATES} updates in a row are not finite; the weights stand as they were. "
-                "Lower train.learning_rate, or set the trainee's dtype to float32, and resume"
-            )
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self.clock.lap()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        if state.global_step % self.config.updates_per_step:
-            return
-        self.laps = self.clock.lap()
-        if self.after_step(state.global_step // self.config.updates_per_step):
-            control.should_training_stop = True
-        self.clock.lap()
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
-        if logs and "loss" in logs and state.is_world_process_zero:
-            lost, self.lost = self.lost, 0
-            logs |= {**self.laps, "updates/lost": lost}
-            for name in [name for name, value in logs.items() if value is None]:
-                del logs[name]
-            self.after_log(state.global_step // self.config.updates_per_step, logs)

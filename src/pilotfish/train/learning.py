@@ -21,6 +21,7 @@ from pilotfish.evaluate.arms import Arm, Field, baselines, titles
 from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run, append
+from pilotfish.train.checkpoints import newest_checkpoint, updates_of
 from pilotfish.train.decisions import cautions
 from pilotfish.train.diagnostics import holdout_figures
 from pilotfish.train.early_stop import EarlyStop
@@ -115,7 +116,7 @@ class Learning:
                 self.workshop.play(self.policy.close())
 
     def learn(self) -> None:
-        from pilotfish.train.grpo import newest_checkpoint, train, updates_of
+        from pilotfish.train.grpo import train
 
         self.workshop.play(self.workshop.seats.vacate())
         served = self.workshop.seats.speaker()

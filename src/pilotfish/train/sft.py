@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 
 from pilotfish.processes import Processes, launched
+from pilotfish.train.checkpoints import newest_checkpoint
 from pilotfish.train.profile import fitting
 
 if TYPE_CHECKING:
@@ -97,7 +98,6 @@ def sft(
     from transformers import set_seed
 
     from pilotfish.engine.loading import load
-    from pilotfish.train.grpo import newest_checkpoint
     from pilotfish.train.quiet import quiet
 
     started, out, together = time.monotonic(), Path(out_dir).resolve(), processes or Processes()

@@ -47,7 +47,7 @@ def by_length(passes: Sequence[Pass], accumulated: int) -> list[dict[str, Any]]:
     return dealt
 
 
-def weights(passes: Sequence[Pass]) -> torch.Tensor:
+def learned_tokens(passes: Sequence[Pass]) -> torch.Tensor:
     """How many tokens are learned from in each pass, [passes]."""
     return torch.stack([(held["completion_mask"] * held.get("tool_mask", 1)).sum() for held in passes])
 
