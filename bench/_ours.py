@@ -6,7 +6,7 @@
 Figures of a step, in `steps`: `sync_s`, `rollout_s`, and `gap_s`, in which the engine's log-probabilities are compared
 with those of the weights; within a rollout the seconds in which calls of the policy, of frozen members and of the
 verifier were in flight (`policy_s`, `frozen_s`, `verify_s`) and in which none was (`between_s`); tokens drawn
-(`tokens`).
+(`tokens`); updates that were left out, since their gradient was not finite (`lost`).
 """
 
 from __future__ import annotations
@@ -131,6 +131,7 @@ class Ours:
         for part in ("sync", "rollout", "gap"):
             self.steps.note(f"{part}_s", figures[f"seconds/{part}"])
         self.steps.note("between_s", figures["seconds/rollout"] - self.flight)
+        self.steps.note("lost", figures["updates/lost"])
 
 
 async def _awaited(work: Awaitable[Any]) -> Any:

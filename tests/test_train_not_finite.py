@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from pilotfish.engine.loading import load
+from pilotfish.train.attention import without_cudnn
 from pilotfish.train.updates import LOST_UPDATES, NotFinite
 from tiny import save_tiny
 from training import PROMPTS, Learned, learn, recipe
@@ -53,3 +55,29 @@ def test_a_run_whose_gradients_stay_so_ends_with_the_reason(tmp_path: Path) -> N
     made = recipe(folder, "hint", steps=LOST_UPDATES + 2)
     with pytest.raises(NotFinite, match=r"8 updates in a row.*Lower train.learning_rate"):
         learn(made, PROMPTS["hint"], tmp_path, model=spoilt(folder, forever))
+
+
+def test_attention_that_gives_a_nan_is_not_learned_through(tmp_path: Path) -> None:
+    folder, seen = save_tiny(tmp_path / "model"), list[bool]()
+
+    def at_step(step: int, learned: Learned) -> bool:
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return False
+
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    learn(recipe(folder, "hint", steps=1), PROMPTS["hint"], tmp_path, at_step=at_step)
+    assert seen == [False, False]
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("width", [192, 208, 320])
+def test_the_gradient_of_padding_on_the_left_is_finite_on_a_gpu(width: int) -> None:
+    query, key, value = torch.randn(3, 2, 3, width, 64, device="cuda", dtype=torch.bfloat16).unbind()
+    query.requires_grad_()
+    padded = torch.arange(width, device="cuda") < torch.tensor([[0], [40]], device="cuda")
+    mask = torch.ones(width, width, dtype=torch.bool, device="cuda").tril() & ~padded[:, None, None, :]
+    with without_cudnn():
+        scaled_dot_product_attention(query, key, value, attn_mask=mask).sum().backward()
+    assert query.grad is not None
+    assert query.grad.isfinite().all()

@@ -24,6 +24,7 @@ from pilotfish.background import Background
 from pilotfish.engine.policy import Policy, PolicyEngine
 from pilotfish.processes import Processes, launched
 from pilotfish.recipe import Recipe
+from pilotfish.train.attention import without_cudnn
 from pilotfish.train.checkpoints import newest_checkpoint
 from pilotfish.train.clock import Clock
 from pilotfish.train.head import score_learned_only
@@ -81,7 +82,7 @@ def train(
     """
     assert isinstance(recipe.train, TrainConfig)
     config, clock, together = recipe.train, Clock(), processes or Processes()
-    with quiet():
+    with quiet(), without_cudnn():
         laid = order(rows, config, recipe.seed, right)
         trainer = _trainer(recipe, config, laid, model, tokenizer, output)
         check_shares(laid, config, together.count)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 
 from pilotfish.processes import Processes, launched
+from pilotfish.train.attention import without_cudnn
 from pilotfish.train.checkpoints import newest_checkpoint
 from pilotfish.train.profile import fitting
 
@@ -106,7 +107,7 @@ def sft(
     settings: dict[str, Any] = {"model": model, "steps": steps, "epochs": epochs, "lr": lr, "batch": batch}
     settings |= {"micro_batch": micro_batch, "max_length": max_length, "lora": lora and lora.model_dump(), "seed": seed}
     settings |= {"revision": revision, "trust_remote_code": trust_remote_code}
-    with quiet():
+    with quiet(), without_cudnn():
         weights, tokenizer = load(model, revision=revision, dtype="float32", trust_remote_code=trust_remote_code)
         examples = tokenize(tokenizer, rows, max_length)
         checkpoints = together.of_main(_checkpoints(out, settings, rows) if together.main else out)
