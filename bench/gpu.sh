@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every figure of speed that needs a GPU. Run it from the project's root; what is printed also goes to runs/bench.
-#     bench/gpu.sh                           # one GPU: engine, step, mlpo, rollout, evaluation
+#     bench/gpu.sh                           # one GPU: engine, step, mlpo, rollout, evaluation, sharing
 #     bench/gpu.sh processes vllm            # two GPUs of one host, vLLM for the second
 set -uo pipefail
 python=${PYTHON:-python}
@@ -17,6 +17,7 @@ told() { # NAME COMMAND…
 engine() {
     told engine "$python" bench/engine.py --device cuda --model smollm2 --rows 512 --tokens 128 --at-once 128 256 512
     told kernels "$python" bench/decode_kernels.py --model smollm2 --rows 192 512
+    told attention "$python" bench/attention.py
 }
 step() { # vLLM, where it is installed, in a process of its own: beside other arms it has ended it
     local setting
@@ -32,6 +33,15 @@ evaluation() { # several processes on one GPU: each takes its shares of what tho
     CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} told evaluation "$python" bench/evaluation.py $recipe runs/evaluation --counts 1 2 4 8 \
         --set team.collaborator.memory=0.1 --set team.actor.memory=0.1 --set team.voter.memory=0.1
 }
+sharing() { # in turns, then kernels of several at once
+    told sharing "$python" bench/sharing.py
+    command -v nvidia-cuda-mps-control >/dev/null || return
+    CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d)
+    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY
+    nvidia-cuda-mps-control -d && told sharing-mps "$python" bench/sharing.py
+    echo quit | nvidia-cuda-mps-control
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
 processes() { told processes "$python" bench/processes.py $recipe runs/scaling --counts 1 2; }
 vllm() { # who is served, from the trainee's GPU or the other one: the trainee, the actor; beside both in process on one GPU
     local who place graphs='{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}' served=()
@@ -43,8 +53,8 @@ vllm() { # who is served, from the trainee's GPU or the other one: the trainee, 
     told vllm "$python" bench/processes.py $recipe runs/placement --counts 1 "${served[@]}"
 }
 
-parts="engine step mlpo rollout evaluation processes vllm"
-[[ $# -gt 0 ]] || set -- engine step mlpo rollout evaluation
+parts="engine step mlpo rollout evaluation sharing processes vllm"
+[[ $# -gt 0 ]] || set -- engine step mlpo rollout evaluation sharing
 for part; do
     [[ " $parts " == *" $part "* ]] || { echo "no part $part; there are: $parts" >&2; exit 2; }
     $part
