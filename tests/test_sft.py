@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pilotfish.cli.errors import expected
 from pilotfish.engine.chat import render
+from pilotfish.engine.loading import load
 from pilotfish.lab.row import Row, ask, row
-from pilotfish.recipe import LoraConfig
+from pilotfish.recipe import LoraConfig, parse_recipe
+from pilotfish.train.main import train
 from pilotfish.train.sft import IGNORED, sft, tokenize
+from pilotfish.train.updates import LOST_UPDATES, NotFinite
 from tiny import save_tiny, tiny_tokenizer
 
 torch.set_num_threads(1)
@@ -115,3 +121,53 @@ def test_what_cannot_be_learned_is_refused_with_the_reason(model, tmp_path, rows
 def test_a_tokenizer_without_a_chat_template_is_refused():
     with pytest.raises(ValueError, match="has no chat template"):
         tokenize(tiny_tokenizer(template=None), ROWS, 100)
+
+
+def spoilt(module: torch.nn.Module, updates: set[int]) -> None:
+    """Let a weight's gradient hold a NaN in some of its backward passes."""
+    passes = itertools.count()
+    weight = next(weight for weight in module.parameters() if weight.ndim == 2)
+    weight.register_hook(lambda gradient: gradient * torch.nan if next(passes) in updates else gradient)
+
+
+@pytest.fixture
+def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[int]], None]:
+    """Spoils these updates of the next fine-tuning."""
+
+    def losing(updates: set[int]) -> None:
+        def loading(*args, **named):
+            found, tokenizer = load(*args, **named)
+            spoilt(found, updates)
+            return found, tokenizer
+
+        monkeypatch.setattr("pilotfish.engine.loading.load", loading)
+
+    return losing
+
+
+def test_an_update_without_a_finite_gradient_is_left_out_and_counted(model, tmp_path, lose):
+    lose({1})
+    metrics = sft(model, ROWS, tmp_path, steps=3, batch=8)
+    assert (metrics["lost"], metrics["steps"]) == (1, 3)
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path).values())
+
+
+def test_a_run_whose_gradients_stay_so_ends_with_the_reason_and_leaves_nothing(model, tmp_path, lose):
+    lose(set(range(LOST_UPDATES)))
+    with pytest.raises(NotFinite, match="8 updates in a row") as raised:
+        sft(model, ROWS, tmp_path / "best", steps=LOST_UPDATES + 1, batch=8)
+    assert expected(raised.value) == str(raised.value)  # a line for who gave the command, no traceback
+    assert not (tmp_path / "best").exists()
+
+
+def test_a_recipe_says_how_long_rows_may_be_and_is_told_how_many_were_longer(model, tmp_path):
+    words = {"role": "user", "content": "What is the sum of 12 and 7?"}
+    chats = [{"messages": [words, {"role": "assistant", "content": "So: " + "1 and " * times}]} for times in (1, 1, 99)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    training = {"method": "sft", "data": str(tmp_path / "rows.jsonl"), "steps": 1, "batch": 3, "max_length": 100}
+    team = {"leader": {"model": model, "train": "full", "dtype": "float32"}}
+    recipe = parse_recipe({"team": team, "topology": "alone", "train": training})
+    notes: list[str] = []
+    run = train(recipe, tmp_path / "run", told=lambda kind, step, figures: notes.append(kind))
+    assert "note: 1 of 3 rows are longer than 100 tokens and left out" in notes
+    assert json.loads((run.best / "sft.json").read_text())["metrics"]["rows"] == 2

@@ -49,10 +49,18 @@ def test_an_update_without_a_finite_gradient_is_left_out_and_counted(tmp_path: P
     assert all(weight.isfinite().all() for weight in snapshots[-1])
 
 
+def test_updates_that_are_lost_now_and_then_end_nothing(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    lost = {*range(LOST_UPDATES - 1), LOST_UPDATES, LOST_UPDATES + 1}
+    made = recipe(folder, "hint", steps=LOST_UPDATES + 2)
+    learned = learn(made, PROMPTS["hint"], tmp_path, model=spoilt(folder, lost))
+    assert sum(figures["updates/lost"] for figures in learned.logged) == len(lost)
+
+
 def test_a_run_whose_gradients_stay_so_ends_with_the_reason(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "model")
     forever = set(range(10_000))
-    made = recipe(folder, "hint", steps=LOST_UPDATES + 2)
+    made = recipe(folder, "hint", steps=LOST_UPDATES)
     with pytest.raises(NotFinite, match=r"8 updates in a row.*Lower train.learning_rate"):
         learn(made, PROMPTS["hint"], tmp_path, model=spoilt(folder, forever))
 

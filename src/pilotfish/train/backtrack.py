@@ -24,7 +24,6 @@ from pilotfish.collect.sets import OUTAGES
 from pilotfish.collect.store import Store
 from pilotfish.episode import Episode, Horizon, Scopes, Team, play
 from pilotfish.lab.data import read_rows
-from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.spread import spread
@@ -39,7 +38,6 @@ from pilotfish.verify import Verdict
 from pilotfish.workshop import Workshop
 
 if TYPE_CHECKING:
-    from pilotfish.lab.row import Row
     from pilotfish.train.main import Told
 
 Made = tuple[str, dict[str, Any] | None]
@@ -63,6 +61,7 @@ def backtrack(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
         TooManyOutages: more than half of the samples have no verdict.
         ValueError: no chain fits into `max_length`.
     """
+    from pilotfish.train.fine_tune import fine_tune
     from pilotfish.train.quiet import quiet
 
     config, file = recipe.train, run.folder / "backtrack.jsonl"
@@ -79,7 +78,11 @@ def backtrack(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
     told(f"note: backtracking: {_summary(run.state('backtrack'))}", 0, {})
     if rows:
         workshop.play(workshop.seats.vacate())
-        _learn(recipe, config, run, workshop.processes, rows)
+        batch, micro_batch = batches(config, len(rows), workshop.processes.count)
+        metrics = fine_tune(
+            recipe, config, run, workshop.processes, told, rows, batch, micro_batch, epochs=config.epochs
+        )
+        run.keep("finished", {"chains": len(rows), **metrics})
     else:
         run.keep("finished", {"chains": 0})
         told("note: no chain to learn from; what follows starts from the same weights", 0, {})
@@ -200,32 +203,6 @@ def _summary(report: dict[str, Any]) -> str:
     counts = {outcome: count for outcome, count in report["counts"].items() if count and outcome != "kept"}
     rest = ", ".join(f"{outcome} {count}" for outcome, count in counts.items())
     return f"{report['counts']['kept']} chains from {report['tasks']} tasks" + (f" (left out: {rest})" if rest else "")
-
-
-def _learn(recipe: Recipe, config: BacktrackConfig, run: Run, processes: Processes, rows: Sequence[Row]) -> None:
-    from pilotfish.train.sft import sft
-
-    member = recipe.team[recipe.trainee or ""]
-    batch, micro_batch = batches(config, len(rows), processes.count)
-    work = partial(
-        sft,
-        member.model,
-        rows,
-        run.best,
-        epochs=config.epochs,
-        lr=config.learning_rate,
-        batch=batch,
-        micro_batch=micro_batch,
-        max_length=config.max_length,
-        lora=member.lora,
-        seed=recipe.seed,
-        revision=member.revision,
-        trust_remote_code=member.trust_remote_code,
-    )
-    processes.call(work)
-    metrics = work(processes)
-    run.mark_best(run.best, metrics["steps"])
-    run.keep("finished", {"chains": len(rows), **metrics})
 
 
 def batches(config: BacktrackConfig, rows: int, processes: int = 1) -> tuple[int, int | None]:

@@ -9,7 +9,6 @@ In a launch of several processes (torchrun, accelerate) each of them calls it; d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 from pilotfish.engine.meter import Meter
@@ -50,7 +49,8 @@ def train(
         SystemExit: in one of several processes: another has failed, and said why.
         TooManyOutages: see `train.outages`.
     """
-    trainee_of(recipe)
+    if recipe.trainee is None:
+        raise RecipeError(f"team: no member has `train`; give it to one of {', '.join(recipe.team)}")
     check_trackers(recipe)
     with joined() as processes:
         check_division(recipe, processes.count)
@@ -93,7 +93,7 @@ def train_one(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
     if run.state("finished"):
         told("note: this stage is finished; nothing is done again", 0, {})
     elif isinstance(recipe.train, SftConfig):
-        _sft(recipe, recipe.train, run, workshop.processes)
+        _sft(recipe, recipe.train, run, workshop.processes, told)
     elif isinstance(recipe.train, TrainConfig):
         learn(recipe, recipe.train, run, workshop, told)
     else:
@@ -102,37 +102,12 @@ def train_one(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
         backtrack(recipe, run, workshop, told)
 
 
-def _sft(recipe: Recipe, config: SftConfig, run: Run, processes: Processes) -> None:
+def _sft(recipe: Recipe, config: SftConfig, run: Run, processes: Processes, told: Told) -> None:
     from pilotfish.lab.data import read_rows
-    from pilotfish.train.sft import sft
+    from pilotfish.train.fine_tune import fine_tune
 
-    member = recipe.team[trainee_of(recipe)]
-    work = partial(
-        sft,
-        member.model,
-        read_rows(config.data, config.steps * config.batch, recipe.seed),
-        run.best,
-        steps=config.steps,
-        lr=config.learning_rate,
-        batch=config.batch,
-        micro_batch=config.micro_batch,
-        lora=member.lora,
-        seed=recipe.seed,
-        revision=member.revision,
-        trust_remote_code=member.trust_remote_code,
+    rows = read_rows(config.data, config.steps * config.batch, recipe.seed)
+    metrics = fine_tune(
+        recipe, config, run, processes, told, rows, config.batch, config.micro_batch, steps=config.steps
     )
-    processes.call(work)
-    metrics = work(processes)
-    run.mark_best(run.best, metrics["steps"])
     run.keep("finished", dict(metrics))
-
-
-def trainee_of(recipe: Recipe) -> str:
-    """The trainee's name.
-
-    Raises:
-        RecipeError: the team has none.
-    """
-    if recipe.trainee is None:
-        raise RecipeError(f"team: no member has `train`; give it to one of {', '.join(recipe.team)}")
-    return recipe.trainee

@@ -76,6 +76,8 @@ class SftConfig(BaseModel):
     """Rows in one forward and backward pass; `batch` when not given."""
     learning_rate: float = Field(default=5e-4, gt=0)
     """The highest; warmed up over 5 % of the steps, then down to 0 along a cosine."""
+    max_length: int = Field(default=4096, ge=1)
+    """Most tokens of prompt and answer together; longer rows are left out, and counted."""
 
     @model_validator(mode="after")
     def _divides(self) -> SftConfig:

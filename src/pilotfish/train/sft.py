@@ -25,6 +25,7 @@ from pilotfish.processes import Processes, launched
 from pilotfish.train.attention import without_cudnn
 from pilotfish.train.checkpoints import newest_checkpoint
 from pilotfish.train.profile import fitting
+from pilotfish.train.updates import Finite
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -46,6 +47,8 @@ class SftMetrics(TypedDict):
     """Rows learned from."""
     dropped: int
     """Rows longer than `max_length` tokens, left out whole: an answer that is cut has no end to learn."""
+    lost: int
+    """Updates that were left out, since their gradient was not finite."""
     steps: int
     loss: float
     """Mean cross-entropy of a learned token, in nats, over the run."""
@@ -67,7 +70,7 @@ def sft(
     lr: float = 5e-4,
     batch: int = 128,
     micro_batch: int | None = None,
-    max_length: int = 512,
+    max_length: int = 4096,
     lora: LoraConfig | None = None,
     seed: int = 0,
     revision: str | None = None,
@@ -94,6 +97,7 @@ def sft(
     Raises:
         ValueError: no rows, a row without an answer to learn, no chat template, no row that fits, a `micro_batch`
             or processes that do not divide `batch`, or an `out_dir` with files of something else.
+        NotFinite: gradients stay infinite or NaN.
         Refused: there is no such model.
     """
     from transformers import set_seed
@@ -115,9 +119,11 @@ def sft(
         config = _config(checkpoints, total, lr, batch, micro_batch or batch, seed)
         set_seed(seed)
         trainer = _trainer(weights, tokenizer, _laid_out(examples, total * batch, batch, seed), config, lora)
+        finite = Finite()
+        trainer.add_callback(finite)
         newest = together.of_main(newest_checkpoint(checkpoints))
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
-        metrics = _metrics(trainer, len(rows), len(examples), time.monotonic() - started)
+        metrics = _metrics(trainer, len(rows), len(examples), finite.lost, time.monotonic() - started)
         if together.main:
             _save(trainer, tokenizer, out, rows, {"settings": settings, "metrics": metrics})
             shutil.rmtree(checkpoints)
@@ -252,12 +258,13 @@ def _config(output: Path, steps: int, lr: float, batch: int, micro_batch: int, s
     )
 
 
-def _metrics(trainer: Any, given: int, learned: int, seconds: float) -> SftMetrics:
+def _metrics(trainer: Any, given: int, learned: int, lost: int, seconds: float) -> SftMetrics:
     losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
     tail = losses[-max(1, len(losses) // 10) :]
     return SftMetrics(
         rows=learned,
         dropped=given - learned,
+        lost=lost,
         steps=trainer.state.global_step,
         loss=sum(losses) / len(losses),
         final_loss=sum(tail) / len(tail),

@@ -15,7 +15,7 @@ OnStep = Callable[[int], bool]
 """Called after each step with its number, from 1; True stops the training."""
 
 
-class NotFinite(Exception):
+class NotFinite(ValueError):
     """Gradients stay infinite or NaN; the weights are those before it began."""
 
 
@@ -23,25 +23,14 @@ LOST_UPDATES = 8
 """So many updates in a row without a finite gradient end the run."""
 
 
-class Steps(TrainerCallback):
-    """Counts steps where TRL counts optimizer updates."""
+class Finite(TrainerCallback):
+    """Leaves out updates whose gradient is not finite: one NaN would make every weight NaN, for good."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        on_step: OnStep,
-        on_log: Callable[[int, Mapping[str, float]], None],
-        clock: Clock,
-    ) -> None:
-        self.config = config
-        self.after_step = on_step
-        self.after_log = on_log
-        self.clock = clock
-        self.laps: dict[str, float] = {}
+    def __init__(self) -> None:
         self.lost, self.in_a_row = 0, 0
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Leave out an update whose gradient is not finite: one NaN would make every weight NaN, for good."""
+        """Called with the gradients of an update; the optimizer passes by weights that have none."""
         gradients = [weight.grad for weight in more["model"].parameters() if weight.grad is not None]
         if bool(torch.nn.utils.get_total_norm(gradients).isfinite()):
             self.in_a_row = 0
@@ -55,6 +44,24 @@ class Steps(TrainerCallback):
                 "Lower train.learning_rate, or set the trainee's dtype to float32, and resume"
             )
 
+
+class Steps(Finite):
+    """Counts steps where TRL counts optimizer updates."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        on_step: OnStep,
+        on_log: Callable[[int, Mapping[str, float]], None],
+        clock: Clock,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.after_step = on_step
+        self.after_log = on_log
+        self.clock = clock
+        self.laps: dict[str, float] = {}
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         self.clock.lap()
 
@@ -64,6 +71,9 @@ class Steps(TrainerCallback):
         self.laps = self.clock.lap()
         if self.after_step(state.global_step // self.config.updates_per_step):
             control.should_training_stop = True
+        self.clock.lap()
+
+    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         self.clock.lap()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
