@@ -139,7 +139,7 @@ class TrainConfig(BaseModel):
     method: Literal["grpo"] = "grpo"
     """On the reward of the team's final answer."""
     profile: Literal["release", "paper"] = "release"
-    """Where the fields of the loss come from that are left out: see above."""
+    """Where the fields of the loss come from that are left out: see [Profiles](#profiles-of-the-loss)."""
     loss: Literal["dapo", "grpo", "dr_grpo"] = "dapo"
     """`dapo`: mean over all tokens of an update; `grpo`: mean over each row's tokens, then over rows; `dr_grpo`: sum
     over tokens divided by rows x the token limit."""
