@@ -53,7 +53,6 @@ SAID = (
 ENDS = ("The answer is \\boxed{{{0}}}.", "So the final result is {0}.", "<think>{1}</think><answer>{0}</answer>", "")
 VARIANTS = 2000
 GROUPS = {"hint": 16, "critic": 16, "leader": 16, "solo": 8}
-TRAINEE = {"leader": "leader"}
 AGENTS = ("ann", "bob", "cy")
 
 

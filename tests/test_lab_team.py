@@ -29,7 +29,6 @@ from pilotfish.topology.solo import SOLVE
 from pilotfish.verify import extract_answer, judge
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "lab"
-TEAM_FAMILIES = ("legs", "sums", "decimals")
 NUMBER = r"-?\d+(?:\.\d)?"
 COUNTED = re.compile(r"(\d+) ([a-z ]+?)(?=,|\?)")
 WORTH = re.compile(rf"[A-Za-z ]+: (?:\d+ x ({NUMBER}) = {NUMBER}|{NUMBER}(?: [-+] {NUMBER})+ = ({NUMBER}))")

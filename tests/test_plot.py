@@ -30,7 +30,7 @@ def test_a_run_gives_a_png(tmp_path: Path) -> None:
     metrics = written(
         tmp_path / "metrics.jsonl",
         {"step": 1, "reward": 0.3, "trainee/leak_rate": 0.1, "tokens/actor": 100, "tokens/collaborator": 20},
-        {"step": 2, "reward": 0.5, "holdout/accuracy": 0.4, "holdout/low": 0.3, "holdout/high": 0.5},
+        {"step": 2, "reward": 0.5, "holdout/accuracy": 0.4},
     )
     plot.plot_training(metrics, tmp_path / "run.png")
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
@@ -55,12 +55,6 @@ def test_a_resumed_run_counts_its_last_words(tmp_path: Path) -> None:
     )
     rows = plot._read(metrics)
     assert rows == [{"step": 1, "reward": 0.1}, {"step": 2, "reward": 0.3, "holdout/accuracy": 0.6}]
-
-
-def test_holdout_bars_reach_to_the_interval() -> None:
-    rows = [{"step": 5, "holdout/accuracy": 0.5, "holdout/low": 0.25, "holdout/high": 0.625}, {"step": 6, "reward": 1}]
-    assert plot._holdout(rows).bars == ([0.25], [0.125])
-    assert plot._holdout([{"step": 5, "holdout/accuracy": 0.5}]).bars is None
 
 
 def test_files_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:

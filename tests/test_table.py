@@ -45,10 +45,10 @@ TRAINED = Row(
 ROWS = [SOLO, UNTRAINED, TRAINED]
 
 
-def terminal(rows: list[Row], width: int = 80, **options: float) -> str:
+def terminal(rows: list[Row], width: int = 80) -> str:
     console = Console(width=width, file=io.StringIO(), force_terminal=False)
     with console.capture() as capture:
-        console.print(render_rich(rows, **options))
+        console.print(render_rich(rows))
     return capture.get()
 
 
@@ -128,11 +128,6 @@ def test_columns_without_a_figure_are_left_out() -> None:
 
 def test_a_zero_leak_rate_is_a_figure() -> None:
     assert "| leak, % |" in render_markdown([TRAINED])
-
-
-def test_confidence_is_named() -> None:
-    assert "99 % interval" in terminal(ROWS, confidence=0.99)
-    assert "99.5 % interval" in render_markdown(ROWS, confidence=0.995)
 
 
 def test_a_difference_of_nothing_has_no_minus_sign() -> None:

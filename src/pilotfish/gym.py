@@ -21,11 +21,6 @@ EXAMPLE_KEYS = ("example_answer", "example_correct_answer", "possible_answer")
 """Where a data set with many right answers keeps one of them; its `answer` is then null."""
 
 
-def gym_names() -> list[str]:
-    """All data sets of the installed reasoning-gym, sorted."""
-    return sorted(_factory("gym:").DATASETS)
-
-
 def read_gym(name: str, *, size: int, seed: int, options: Mapping[str, Any]) -> Iterator[Row]:
     """Rows of a reasoning-gym data set: id, question, answer, and `dataset` and `entry` for the scorer.
 

@@ -77,7 +77,6 @@ class BatchTokens:
         self,
         model: PreTrainedModel,
         *,
-        window: int | None = None,
         rows: int = 64,
         padded_tokens: int = 16_384,
         gather_seconds: float = 0.02,
@@ -86,7 +85,6 @@ class BatchTokens:
 
         Args:
             model: not to be used elsewhere while a batch runs.
-            window: most tokens of prompt and answer together; the model's own limit when None.
             rows: most calls in one batch.
             padded_tokens: most tokens in one batch, padding and answers included.
             gather_seconds: a batch begins when it is full or when no call has come for so long.
@@ -95,7 +93,7 @@ class BatchTokens:
         # transformers renamed this argument between the versions that are supported.
         self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
         _read_rows_in_one(model)
-        self._vocabulary, self._window = limits(model, window)
+        self._vocabulary, self._window = limits(model)
         self._rows, self._padded, self._gather_seconds = rows, padded_tokens, gather_seconds
         self._queue: queue.SimpleQueue[_Row | None] = queue.SimpleQueue()
         self._gate = Gate()

@@ -78,7 +78,6 @@ class ContinuousTokens:
         self,
         model: PreTrainedModel,
         *,
-        window: int | None = None,
         rows: int | None = None,
         memory: float = 0.3,
         nucleus: bool = False,
@@ -89,7 +88,6 @@ class ContinuousTokens:
 
         Args:
             model: on its device, in the type it is to run in; its own copy of the weights.
-            window: most tokens of prompt and answer together; the model's own limit when None.
             rows: most calls in one step; by the size of the GPU when None.
             memory: share of the free GPU memory that the cache takes.
             nucleus: whether calls may have top_p below 1; costs a sort of the logits at every step.
@@ -107,7 +105,7 @@ class ContinuousTokens:
         self._dead: str | None = None
         self._manager: Any = None
         self._norms: Sequence[torch.nn.Module] = ()
-        self._vocabulary, limit = limits(model, window)
+        self._vocabulary, limit = limits(model)
         self._window = min(limit, cache_tokens or limit)
         reference = _greedy_reference(model, self._vocabulary, min(300, self._window // 2))
         attention = model.config._attn_implementation

@@ -39,7 +39,6 @@ class PolicyEngine(TransformersEngine):
         *,
         tokens: Callable[[PreTrainedModel], TokenEngine] | None = None,
         dtype: torch.dtype | None = None,
-        max_context: int | None = None,
         nucleus: bool = False,
         memory: float = 0.3,
         first_version: int = 0,
@@ -51,7 +50,6 @@ class PolicyEngine(TransformersEngine):
             tokenizer: the model's own.
             tokens: makes the token engine of the generation copy; chosen by device when None.
             dtype: of the copy; bfloat16 where the device computes in it when None.
-            max_context: most tokens of prompt and answer together.
             nucleus: whether calls have top_p below 1 (in evaluation; training samples the whole distribution).
             memory: share of the free GPU memory for the cache of continuous batching.
             first_version: of the weights as they are; those of later stages of a run count on from it.
@@ -70,15 +68,7 @@ class PolicyEngine(TransformersEngine):
             self._copy()
         self._first = first_version
         made = tokens(twin) if tokens else None
-        super().__init__(
-            twin,
-            tokenizer,
-            tokens=made,
-            version=first_version,
-            max_context=max_context,
-            nucleus=nucleus,
-            memory=memory,
-        )
+        super().__init__(twin, tokenizer, tokens=made, version=first_version, nucleus=nucleus, memory=memory)
 
     @property
     def identity(self) -> str | None:

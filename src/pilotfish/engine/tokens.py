@@ -71,10 +71,10 @@ class TokenEngine(Protocol):
         """End the thread. Idempotent; calls not answered fail."""
 
 
-def limits(model: Any, window: int | None) -> tuple[int, int]:
-    """Vocabulary and window of a transformers model; the window is the smaller of its own and the one that is given."""
+def limits(model: Any) -> tuple[int, int]:
+    """Vocabulary and window of a transformers model."""
     own = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 31
-    return int(model.get_input_embeddings().weight.shape[0]), min(window or own, own)
+    return int(model.get_input_embeddings().weight.shape[0]), own
 
 
 def check_request(token_ids: Sequence[int], max_new_tokens: int, vocabulary: int, window: int) -> None:

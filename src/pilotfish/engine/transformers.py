@@ -34,7 +34,6 @@ class TransformersEngine:
         tokenizer: PreTrainedTokenizerBase,
         *,
         tokens: TokenEngine | None = None,
-        max_context: int | None = None,
         nucleus: bool = False,
         memory: float = 0.3,
         version: int = 0,
@@ -45,7 +44,6 @@ class TransformersEngine:
             model: on its device; belongs to the engine from now on (`shared_copy` makes another seat on its weights).
             tokenizer: the model's own.
             tokens: the token engine; chosen by device when None: continuous batching on a GPU, else dynamic batches.
-            max_context: most tokens of prompt and answer together; the model's own limit when None.
             nucleus: whether members on this engine sample with top_p below 1 (continuous batching pays for it).
             memory: share of the free GPU memory for the cache of continuous batching.
             version: of the weights, where a member has been trained: tells its answers from those it gave before.
@@ -54,7 +52,7 @@ class TransformersEngine:
         self._model, self._tokenizer = model, tokenizer
         self._identity: str | None = None
         self._ends = stop_ids(model, tokenizer)
-        self._tokens = tokens or choose_tokens(model, max_context=max_context, nucleus=nucleus, memory=memory)
+        self._tokens = tokens or choose_tokens(model, nucleus=nucleus, memory=memory)
         # A dynamic batch begins when no call has come for a moment: prompts that come one by one would make it small.
         self._chats = None if isinstance(self._tokens, BatchTokens) else Chats(tokenizer)
 
@@ -67,13 +65,12 @@ class TransformersEngine:
         dtype: str = "auto",
         device: str = "auto",
         trust_remote_code: bool = False,
-        max_context: int | None = None,
         nucleus: bool = False,
         memory: float = 0.3,
     ) -> TransformersEngine:
         """Load the weights, then as the constructor; the arguments are those of `loading.load`."""
         loaded = load(model, revision=revision, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
-        return TransformersEngine(*loaded, max_context=max_context, nucleus=nucleus, memory=memory)
+        return TransformersEngine(*loaded, nucleus=nucleus, memory=memory)
 
     @property
     def identity(self) -> str | None:
@@ -150,14 +147,12 @@ class _Stopper:
         return any(stop in tail for stop in self._stops)
 
 
-def choose_tokens(
-    model: PreTrainedModel, *, max_context: int | None = None, nucleus: bool = False, memory: float = 0.3
-) -> TokenEngine:
+def choose_tokens(model: PreTrainedModel, *, nucleus: bool = False, memory: float = 0.3) -> TokenEngine:
     """Continuous batching on a GPU where it can serve the model, else dynamic batches; a fallback is logged."""
     if model.device.type == "cuda":
         try:
-            return ContinuousTokens(model, window=max_context, nucleus=nucleus, memory=memory)
+            return ContinuousTokens(model, nucleus=nucleus, memory=memory)
         except CannotServe as error:
             _log.warning("%s; falling back to generate() on dynamic batches", error)
-            return BatchTokens(model, window=max_context, rows=256, padded_tokens=262_144)
-    return BatchTokens(model, window=max_context)
+            return BatchTokens(model, rows=256, padded_tokens=262_144)
+    return BatchTokens(model)

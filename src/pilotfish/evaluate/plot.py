@@ -4,10 +4,9 @@
     plot_training(Path("runs/hint/metrics.jsonl"), Path("runs/hint/training.png"))
     plot_budget(result.budgets, Path("runs/hint/results-math500-budget.png"))
 
-The first reads one JSON object a line, each with `step` and any of `reward`, `holdout/accuracy` (with `holdout/low` and
-`holdout/high`), `trainee/leak_rate` and `tokens/<member>`; a curve that no line has is left out. The background is
-transparent and the ink a mid grey, so that the picture reads on a light page and on a dark one. Needs the extra
-`report`.
+The first reads one JSON object a line, each with `step` and any of `reward`, `holdout/accuracy`, `trainee/leak_rate`
+and `tokens/<member>`; a curve that no line has is left out. The background is transparent and the ink a mid grey, so
+that the picture reads on a light page and on a dark one. Needs the extra `report`.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ class _Curve:
     label: str
     steps: list[int]
     values: list[float]
-    bars: tuple[list[float], list[float]] | None = None
-    """Reach below and above each value, where all were measured with an interval."""
 
 
 def plot_training(metrics: Path, out: Path) -> None:
@@ -57,7 +54,7 @@ def plot_training(metrics: Path, out: Path) -> None:
     rows = _read(metrics)
     members = sorted({key for row in rows for key in row if key.startswith(_TOKENS)})
     panels = {
-        "reward and holdout accuracy": [_curve(rows, "reward"), _holdout(rows)],
+        "reward and holdout accuracy": [_curve(rows, "reward"), _curve(rows, "holdout/accuracy")],
         "leak rate": [_curve(rows, "trainee/leak_rate")],
         "tokens per member": [_curve(rows, key) for key in members],
     }
@@ -119,17 +116,9 @@ def _read(metrics: Path) -> list[dict[str, Any]]:
 
 def _curve(rows: Sequence[dict[str, Any]], key: str) -> _Curve:
     points = [row for row in rows if row.get(key) is not None and isfinite(row[key])]
-    return _Curve(key.removeprefix(_TOKENS), [row["step"] for row in points], [row[key] for row in points])
-
-
-def _holdout(rows: Sequence[dict[str, Any]]) -> _Curve:
-    found, low, high = (_curve(rows, f"holdout/{key}") for key in ("accuracy", "low", "high"))
-    bars = None
-    if low.steps == high.steps == found.steps:
-        below = [value - end for value, end in zip(found.values, low.values, strict=True)]
-        above = [end - value for value, end in zip(found.values, high.values, strict=True)]
-        bars = below, above
-    return _Curve("holdout accuracy", found.steps, found.values, bars)
+    return _Curve(
+        key.removeprefix(_TOKENS).replace("/", " "), [row["step"] for row in points], [row[key] for row in points]
+    )
 
 
 def _figure(panels: int, *, sharex: bool = True) -> Figure:
@@ -144,17 +133,15 @@ def _figure(panels: int, *, sharex: bool = True) -> Figure:
 
 def _draw(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
     for place, curve in enumerate(curves):
-        axes.errorbar(
+        axes.plot(
             curve.steps,
             curve.values,
-            yerr=curve.bars,
             label=curve.label,
             color=_COLOURS[place % len(_COLOURS)],
             linestyle=_STROKES[place % len(_STROKES)],
             marker="o" if len(curve.steps) <= 40 else "",
             markersize=4,
             linewidth=1.6,
-            capsize=3,
         )
     _dress(axes, title)
     if len(curves) > 1:

@@ -28,6 +28,7 @@ from pilotfish.evaluate.stats import Difference
 
 Column = tuple[str, list[str]]
 NOTHING = "–"
+_INTERVAL = "95 % interval"
 _MEMBERS_ABREAST = 3
 
 
@@ -86,14 +87,14 @@ class Section:
         return list(zip(*(cells for _, cells in self.columns), strict=True))
 
 
-def render_rich(rows: Sequence[Row], *, confidence: float = 0.95) -> Group:
+def render_rich(rows: Sequence[Row]) -> Group:
     """The comparison for a terminal of 80 columns; differences whose interval leaves out 0 are coloured."""
-    return Group(*(rich_table(section) for section in _sections(rows, confidence)))
+    return Group(*(rich_table(section) for section in _sections(rows)))
 
 
-def render_markdown(rows: Sequence[Row], *, confidence: float = 0.95) -> str:
+def render_markdown(rows: Sequence[Row]) -> str:
     """The comparison as Markdown tables, each below a line that says what it shows."""
-    return "\n\n".join(markdown_table(section) for section in _sections(rows, confidence)) + "\n"
+    return "\n\n".join(markdown_table(section) for section in _sections(rows)) + "\n"
 
 
 def to_csv(rows: Sequence[Row]) -> str:
@@ -112,18 +113,17 @@ def to_json(rows: Sequence[Row]) -> str:
     return json.dumps([without_nan(asdict(row)) for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _sections(rows: Sequence[Row], confidence: float) -> list[Section]:
-    interval = f"{100 * confidence:g} % interval"
-    differences = [_differences(rows, interval)] if any(row.difference_to for row in rows) else []
+def _sections(rows: Sequence[Row]) -> list[Section]:
+    differences = [_differences(rows)] if any(row.difference_to for row in rows) else []
     usage = [_usage(rows)] if any(row.usage for row in rows) else []
-    return [_accuracy(rows, interval), *differences, *_prices(rows), *usage]
+    return [_accuracy(rows), *differences, *_prices(rows), *usage]
 
 
-def _accuracy(rows: Sequence[Row], interval: str) -> Section:
+def _accuracy(rows: Sequence[Row]) -> Section:
     columns = [
         _names(rows),
         ("accuracy, %", [percent(row.accuracy) for row in rows]),
-        (interval, [span(row.low, row.high) for row in rows]),
+        (_INTERVAL, [span(row.low, row.high) for row in rows]),
         *_filled([("± 2 SE", [_two_errors(row) for row in rows])]),
         ("tasks", [f"{row.n:,}" for row in rows]),
     ]
@@ -135,13 +135,13 @@ def _accuracy(rows: Sequence[Row], interval: str) -> Section:
     return Section("Accuracy", columns + _filled(optional))
 
 
-def _differences(rows: Sequence[Row], interval: str) -> Section:
+def _differences(rows: Sequence[Row]) -> Section:
     pairs = [(row, other, gap) for row in rows for other, gap in row.difference_to.items()]
     columns = [
         ("method", [row.name for row, _, _ in pairs]),
         ("minus", [other for _, other, _ in pairs]),
         ("points", [percent(gap.estimate, "+") for _, _, gap in pairs]),
-        (interval, [span(gap.low, gap.high, "+") for _, _, gap in pairs]),
+        (_INTERVAL, [span(gap.low, gap.high, "+") for _, _, gap in pairs]),
         ("better", [f"{gap.better:,}" for _, _, gap in pairs]),
         ("worse", [f"{gap.worse:,}" for _, _, gap in pairs]),
     ]

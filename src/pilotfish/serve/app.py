@@ -20,8 +20,9 @@ from starlette.staticfiles import StaticFiles
 
 from pilotfish.episode import Journal, Judge
 from pilotfish.serve.asked import Manner
-from pilotfish.serve.completions import Completions, offered
+from pilotfish.serve.completions import Completions
 from pilotfish.serve.config import ServeConfig
+from pilotfish.serve.endpoint import offered
 from pilotfish.serve.episodes import Episodes
 from pilotfish.serve.errors import ApiError
 from pilotfish.serve.guard import Guard

@@ -13,30 +13,19 @@ from pilotfish.engine.base import OnText
 from pilotfish.episode import Episode
 from pilotfish.episode.audience import Audience
 from pilotfish.episode.calls import Call
-from pilotfish.serve.asked import Asked, Manner, asked, conversation
+from pilotfish.serve.asked import Asked, asked, conversation
 from pilotfish.serve.body import Chat, Prompt, Wanted, read
+from pilotfish.serve.endpoint import Endpoint, offered
 from pilotfish.serve.errors import ApiError
 from pilotfish.serve.form import DONE, Answer, own_fields
 from pilotfish.serve.offers import Offer
-from pilotfish.serve.player import Player
 from pilotfish.serve.stream import Events, Put, answered
 from pilotfish.serve.usage import by_member, turns_of, usage_of
 from pilotfish.team import Message
 
 
-class Completions:
-    """The two endpoints.
-
-    Args:
-        player: plays.
-        offers: the models by name.
-        manner: how answers are written where a request does not say.
-    """
-
-    def __init__(self, player: Player, offers: dict[str, Offer], manner: Manner) -> None:
-        self._player = player
-        self._offers = offers
-        self._manner = manner
+class Completions(Endpoint):
+    """The two endpoints."""
 
     async def chat(self, request: Request) -> Response:
         body = await read(request, Chat, self._player.config)
@@ -104,19 +93,6 @@ class _Choice:
         if (rest := text[len(self._said) :]) or not self._said:
             self._hear(rest)
         self._put(self._answer.last(self._index, episode))
-
-
-def offered(offers: dict[str, Offer], model: str) -> Offer:
-    """The offer of a name.
-
-    Raises:
-        ApiError: there is none.
-    """
-    if model not in offers:
-        raise ApiError(
-            404, f"no model {model[:80]!r}; there are: {', '.join(offers)}", "model_not_found", param="model"
-        )
-    return offers[model]
 
 
 def _usage(episodes: Sequence[Episode], offer: Offer) -> dict[str, Any]:

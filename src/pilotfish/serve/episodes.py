@@ -26,7 +26,7 @@ from pilotfish.episode.audience import Audience
 from pilotfish.episode.calls import Call
 from pilotfish.serve.asked import Asked, Manner, asked, conversation
 from pilotfish.serve.body import Conversation, Own, Rule, Said, Settings, read
-from pilotfish.serve.completions import offered
+from pilotfish.serve.endpoint import Endpoint, offered
 from pilotfish.serve.errors import ApiError, told
 from pilotfish.serve.form import event, verdict_of
 from pilotfish.serve.offers import Offer
@@ -102,19 +102,11 @@ class Sessions:
         return session
 
 
-class Episodes:
-    """The endpoint.
-
-    Args:
-        player: plays.
-        offers: the models by name.
-        manner: how answers are written where a request does not say.
-    """
+class Episodes(Endpoint):
+    """The endpoint."""
 
     def __init__(self, player: Player, offers: dict[str, Offer], manner: Manner) -> None:
-        self._player = player
-        self._offers = offers
-        self._manner = manner
+        super().__init__(player, offers, manner)
         self._sessions = Sessions(player.config.sessions)
 
     async def play(self, request: Request) -> Response:

@@ -24,22 +24,18 @@ class Decision:
 
 
 class EarlyStop:
-    """Stops after `patience` evaluations in a row that did not beat the best by more than `min_delta`."""
+    """Stops after `patience` evaluations in a row that did not beat the best."""
 
-    def __init__(self, patience: int, min_delta: float = 0.0) -> None:
+    def __init__(self, patience: int) -> None:
         """Args:
             patience: evaluations without progress that end the training, at least 1.
-            min_delta: gain over the best so far that counts as progress, in the value's units.
 
         Raises:
-            ValueError: patience below 1, or a negative min_delta.
+            ValueError: patience below 1.
         """
         if patience < 1:
             raise ValueError(f"patience is {patience}; give 1 or more, or train without early stop")
-        if not min_delta >= 0:
-            raise ValueError(f"min_delta is {min_delta}; give 0 or more")
         self.patience = patience
-        self.min_delta = min_delta
         self._history: dict[int, float | None] = {}
 
     def update(self, step: int, value: float | None) -> Decision:
@@ -62,14 +58,14 @@ class EarlyStop:
         return json.dumps(list(self._history.items()))
 
     def restore(self, text: str) -> None:
-        """Go on from what `to_json` gave; patience and min_delta remain those given here."""
+        """Go on from what `to_json` gave; the patience remains that given here."""
         self._history = {int(step): value for step, value in json.loads(text)}
 
     def _progress(self) -> list[int]:
         """The steps that each beat all before them."""
         steps, best = [], -inf
         for step, value in self._history.items():
-            if value is not None and value > best + self.min_delta:
+            if value is not None and value > best:
                 steps.append(step)
                 best = value
         return steps

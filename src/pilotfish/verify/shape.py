@@ -75,7 +75,6 @@ def _number(text: str, depth: int) -> Shape | None:
 
 _COMMA = re.compile(r",")
 _COARSE = re.compile(r";|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
-_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 
 
 def _list(text: str, depth: int) -> Shape | None:
