@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from math import isnan
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
@@ -221,6 +222,17 @@ def test_the_separation_is_the_rank_statistic_of_its_definition() -> None:
     assert made.estimate == pytest.approx(sum(pairs) / len(pairs))
     assert made.low < made.estimate < made.high
     assert made.n == 17
+
+
+@pytest.mark.parametrize("counts", [((6, 3, 1), (1, 2, 4)), ((10, 0, 0), (10, 0, 0)), ((0, 0, 30), (0, 1, 4))])
+def test_the_interval_of_the_separation_is_that_of_jeffreys_posterior(counts: tuple[tuple[int, ...], ...]) -> None:
+    """Shares of a Dirichlet as what each of three gamma variates is of their sum, and the area pair by pair."""
+    rng = np.random.default_rng(1)
+    weights = [rng.gamma(np.array(made) + 0.5, size=(200_000, 3)) for made in counts]
+    right, wrong = (drawn / drawn.sum(axis=1, keepdims=True) for drawn in weights)
+    area = sum(right[:, r] * wrong[:, w] * ((r < w) + (r == w) / 2) for r in range(3) for w in range(3))
+    made = separation(dict(zip(("right", "unclear", "wrong"), zip(*counts, strict=True), strict=True)))  # type: ignore[arg-type]
+    assert (made.low, made.high) == pytest.approx(tuple(np.quantile(area, [0.025, 0.975])), abs=0.01)
 
 
 # -- reading a comment

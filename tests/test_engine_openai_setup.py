@@ -74,11 +74,13 @@ def test_a_recipe_seats_a_member_on_several_servers_with_its_limits() -> None:
         "requests_per_minute": 60,
         "tokens_per_minute": 9000,
         "hedge_after_s": 2.5,
+        "timeout_s": 7.5,
     }
     engine = seats(options).engine("actor")
     assert isinstance(engine, OpenAIEngine)
     assert "http://a/v1/completions, http://b/v1/completions" in repr(engine)
-    assert (engine.requests_per_minute, engine.tokens_per_minute, engine.hedge_after_s) == (60, 9000, 2.5)
+    assert (engine.requests_per_minute, engine.tokens_per_minute) == (60, 9000)
+    assert (engine.hedge_after_s, engine.timeout_s) == (2.5, 7.5)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +91,7 @@ def test_a_recipe_seats_a_member_on_several_servers_with_its_limits() -> None:
         {"requests_per_minute": 5},
         {"tokens_per_minute": 5},
         {"hedge_after_s": 5},
+        {"timeout_s": 5},
     ],
 )
 def test_members_share_an_engine_only_if_they_are_asked_alike(change: dict[str, Any]) -> None:

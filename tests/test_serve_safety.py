@@ -88,6 +88,8 @@ def test_pages_of_other_sites_get_nothing() -> None:
         assert server.post("/v1/chat/completions", asked, Origin=f"http://{here}").status == 200
         assert server.post("/v1/chat/completions", asked, Origin="https://evil.example").error == "wrong_origin"
         assert server.post("/v1/chat/completions", asked, Origin="null").error == "wrong_origin"
+        longer = server.post("/v1/chat/completions", asked, Origin=f"http://{here}.evil.example")
+        assert (longer.status, longer.error) == (403, "wrong_origin")
         assert server.post("/v1/chat/completions", asked, Host="evil.example").error == "wrong_host"
         assert server.post("/v1/chat/completions", asked, Host="[").error == "wrong_host"
         assert server.post("/v1/chat/completions", asked, Host=f"localhost:{server.port}").status == 200
@@ -104,6 +106,9 @@ def test_every_answer_forbids_to_run_or_keep_what_is_in_it() -> None:
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cache-control"] == "no-store"
             assert "default-src 'self'" in answer.headers["content-security-policy"]
+            assert answer.headers["x-frame-options"] == "DENY"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert answer.headers["cross-origin-resource-policy"] == "same-origin"
             assert "server" not in answer.headers
 
 
@@ -143,6 +148,21 @@ def test_who_asks_too_often_is_told_when_to_come_back_and_others_are_not_kept_ou
         assert refused.json["error"]["retry_after"] == 10
         assert server.get("/v1/models", **other).status == 200
         assert [server.get("/v1/models").status for _ in range(2)] == [401, 429]  # nobody guesses keys fast
+
+
+def test_the_rates_of_so_many_callers_are_remembered_and_the_one_that_was_away_longest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(guard, "CALLERS", 2)
+    names = [f"the-key-of-caller-{number}" for number in range(3)]
+    with served(hint, team(), keys=hashes(*names), requests_per_minute=6) as server:
+
+        def status(caller: int) -> int:
+            return server.get("/v1/models", Authorization=f"Bearer {names[caller]}").status
+
+        assert [status(caller) for caller in (0, 1, 0)] == [200, 200, 429]
+        assert [status(caller) for caller in (2, 0, 1)] == [200, 429, 200]
 
 
 def test_nothing_is_written_down_unless_it_is_asked_for(tmp_path: Path) -> None:

@@ -130,6 +130,12 @@ def test_a_zero_leak_rate_is_a_figure() -> None:
     assert "| leak, % |" in render_markdown([TRAINED])
 
 
+def test_intervals_are_named_by_their_level() -> None:
+    accuracy, differences = render_markdown(ROWS).split("\n\n")[1:4:2]
+    assert "| 95 % interval |" in accuracy
+    assert "| 95 % interval |" in differences
+
+
 def test_a_difference_of_nothing_has_no_minus_sign() -> None:
     row = Row("a", 0.5, 0.4, 0.6, 9, difference_to={"b": Difference(-1e-9, -0.1, -0.0001, 9)})
     assert markdown_line(render_markdown([row]), "a", "b")[2:4] == ["+0.0", "[-10.0, +0.0]"]

@@ -16,6 +16,7 @@ from pilotfish import Journal, ScriptedEngine, Task, Verdict, topology
 from pilotfish.episode import Team
 from pilotfish.preflight.measured import measured
 from pilotfish.topology import critic, hint
+from pilotfish.train.credit import leaks
 from pilotfish.train.diagnostics import diagnose
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.row import Row, RowId
@@ -292,6 +293,12 @@ def test_words_that_hold_the_gold_answer_are_punished(journal: Journal) -> None:
     assert {row.text for row in rows} == {"it is 19", "add the two"}
     for row in rows:
         assert row.reward == (row.episodes[0].verdict.reward or 0) - 0.5 * ("19" in row.text)
+
+
+def test_every_accepted_answer_is_one_that_words_may_hold() -> None:
+    task = Task("a", "The capital of the Netherlands?", "Amsterdam", "exact", meta={"alt_answers": ["Mokum"]})
+    found = [leaks(task, f"It is {city}.") for city in ("Amsterdam", "Mokum", "The Hague")]
+    assert found == [True, True, False]
 
 
 @pytest.mark.parametrize(

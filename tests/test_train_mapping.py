@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from trl.trainer import grpo_trainer
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from pilotfish import ScriptedEngine, Task, Verdict
 from pilotfish.engine.transformers import TransformersEngine
+from pilotfish.recipe import parse_recipe
 from pilotfish.train.grpo import arguments
 from pilotfish.train.order import order
 from pilotfish.train.profile import TrainConfig, steps
@@ -264,6 +266,24 @@ def test_trl_takes_the_groups_in_this_order(tmp_path: Path) -> None:
     learned = learn(made, PROMPTS["solo"], tmp_path)
     played = [row.id for rows in learned.rows for row in rows[::2]]
     assert played == order([RowId(task) for task in TASKS], made.train, seed=0)
+
+
+@pytest.mark.parametrize("version", ["v2", None])
+def test_the_reference_of_the_kl_is_the_version_of_the_model_that_is_trained(
+    version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[dict[str, Any]] = []
+
+    def loading(model: str, **how: Any) -> Any:
+        loaded.append({"model": model, "revision": how.get("revision")})
+        return load_reference(model, **how)
+
+    load_reference = grpo_trainer.create_model_from_path
+    monkeypatch.setattr(grpo_trainer, "create_model_from_path", loading)
+    data = recipe(save_tiny(tmp_path / "model"), "solo", steps=1, beta=0.1).model_dump(mode="json")
+    data["team"]["collaborator"]["revision"] = version
+    learn(parse_recipe(data), PROMPTS["solo"], tmp_path, at_step=lambda step, learned: True)
+    assert loaded == [{"model": str(tmp_path / "model"), "revision": version}]
 
 
 def test_a_seed_makes_the_same_adapter_whatever_was_drawn_before(tmp_path: Path) -> None:
