@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GPTNeoConfig, GPTNeoForCausalLM
 from trl.trainer import grpo_trainer
 from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -18,7 +19,7 @@ from pilotfish.train.grpo import arguments
 from pilotfish.train.order import order
 from pilotfish.train.profile import TrainConfig, steps
 from pilotfish.train.rollout import Row, RowId, TooManyOutages
-from tiny import save_tiny, tiny_model
+from tiny import VOCABULARY, save_tiny, tiny_model
 from training import PROMPTS, TASKS, helps, learn, recipe
 
 TWELVE = {f"u{n}": Task(f"u{n}", f"Is {n} odd?", "yes", verifier="exact") for n in range(12)}
@@ -296,3 +297,43 @@ def test_a_seed_makes_the_same_adapter_whatever_was_drawn_before(tmp_path: Path)
         return next(weight.detach().clone() for name, weight in layers if "lora_A" in name)
 
     assert torch.equal(adapter("one"), adapter("other"))
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4, "targets": ["q_proj"]}], ids=["full", "lora"])
+def test_words_of_a_model_with_absolute_positions_are_learned_where_they_were_said(
+    lora: Any, tmp_path: Path, passes: list[dict[str, Any]]
+) -> None:
+    model = absolute_model()
+    folder = save_tiny(tmp_path / "model")
+    model.save_pretrained(folder)
+    tasks = {f"t{n}": Task(f"t{n}", "How " * n + "is it?", "yes", verifier="exact") for n in range(8)}
+    made = recipe(folder, "hint", steps=1, lora=lora)
+    learn(made, PROMPTS["hint"], tmp_path, tasks=tasks, model=model)
+    before = absolute_model()
+    apart = [
+        float((spoken(before, prompt, words) - held["now"][row, : len(words)]).abs().max())
+        for held in passes
+        for row, (prompt, words) in enumerate(rows_of(held))
+    ]
+    assert len({len(prompt) for held in passes for prompt, _ in rows_of(held)}) > 1
+    assert max(apart) < 1e-4
+
+
+def absolute_model() -> GPTNeoForCausalLM:
+    settings: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "num_layers": 2, "num_heads": 2}
+    config = GPTNeoConfig(**settings, attention_types=[[["global"], 2]], max_position_embeddings=512, pad_token_id=0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = GPTNeoForCausalLM(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.mul_(8)
+    return model
+
+
+def spoken(model: Any, prompt: tuple[int, ...], words: tuple[int, ...]) -> torch.Tensor:
+    """Log-probabilities of words behind a prompt without padding, [words]."""
+    with torch.no_grad():
+        scores = model(torch.tensor([prompt + words])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+    return scores.gather(1, torch.tensor(words)[:, None])[:, 0]

@@ -61,7 +61,7 @@ def test_a_run_whose_gradients_stay_so_ends_with_the_reason(tmp_path: Path) -> N
     folder = save_tiny(tmp_path / "model")
     forever = set(range(10_000))
     made = recipe(folder, "hint", steps=LOST_UPDATES)
-    with pytest.raises(NotFinite, match=r"8 updates in a row.*Lower train.learning_rate"):
+    with pytest.raises(NotFinite, match=r"8 updates in a row.*lower train.learning_rate"):
         learn(made, PROMPTS["hint"], tmp_path, model=spoilt(folder, forever))
 
 

@@ -31,6 +31,7 @@ from pilotfish.train.head import score_learned_only
 from pilotfish.train.lora import autocasts, multiply_in_low_precision, peft_config
 from pilotfish.train.order import Shares, check_shares, order
 from pilotfish.train.player import OnRows, Player, team
+from pilotfish.train.positions import count_words_only
 from pilotfish.train.profile import TrainConfig, passes
 from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout
@@ -134,6 +135,8 @@ def _trainer(
         processing_class=tokenizer,
         peft_config=peft_config(member.lora, model) if member.lora else None,
     )
+    for learned in filter(None, (trainer.model, trainer.ref_model)):
+        count_words_only(trainer.accelerator.unwrap_model(learned))
     if args.bf16:
         multiply_in_low_precision(trainer.accelerator.unwrap_model(trainer.model))
     trainer.remove_callback(PrinterCallback)  # it prints every log as a dict; on_log has them

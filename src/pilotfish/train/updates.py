@@ -41,7 +41,7 @@ class Finite(TrainerCallback):
         if self.in_a_row == LOST_UPDATES:
             raise NotFinite(
                 f"the gradients of {LOST_UPDATES} updates in a row are not finite; the weights stand as they were. "
-                "Lower train.learning_rate, or set the trainee's dtype to float32, and resume"
+                "Begin another run with a lower train.learning_rate, or with float32 as the trainee's dtype"
             )
 
 
