@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pilotfish.recipe import parse_recipe
+from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.run import Run, RunError
 
 OWN = """\
@@ -31,6 +33,87 @@ def test_another_text_of_the_users_topology_is_refused_in_the_same_run(tmp_path:
     ):
         Run(tmp_path / "run", recipe).hold_code()
     Run(tmp_path / "other", recipe).hold_code()
+
+
+def silent(kind: str, step: int, figures: dict[str, float]) -> None:
+    """Takes no news."""
+
+
+def sums(file: Path, **edited: Any) -> Path:
+    """Four tasks with a note that nobody reads, the second one edited."""
+    rows: list[dict[str, Any]] = [
+        {"id": f"t{n}", "question": f"What is {n} and 7?", "answer": str(n + 7), "alt_answers": ["x"], "note": "a"}
+        for n in range(4)
+    ]
+    rows[1] |= edited
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def learning(source: Any, topology: str = "solo") -> Recipe:
+    team = {"actor": {"model": "m", "train": "full"}}
+    return parse_recipe({"team": team, "topology": topology, "tasks": {"train": source, "holdout": 1}})
+
+
+@pytest.mark.parametrize(
+    "edited", [{"question": "Say 1 and 7."}, {"answer": "9"}, {"alt_answers": ["y"]}, {"choices": ["8", "9"]}]
+)
+def test_a_task_that_was_edited_since_the_run_began_is_refused_by_its_id(
+    tmp_path: Path, edited: dict[str, Any]
+) -> None:
+    run = Run(tmp_path / "run", learning(str(sums(tmp_path / "rows.jsonl"))))
+    begun = run.curriculum(silent).ids()
+    sums(tmp_path / "rows.jsonl", **edited)
+    with pytest.raises(
+        RunError, match=r"'t1' .*has changed since .*run began; restore the source, or train into another"
+    ):
+        run.curriculum(silent)
+    sums(tmp_path / "rows.jsonl")
+    assert run.curriculum(silent).ids() == begun
+
+
+def test_the_same_task_is_known_again_whatever_the_order_of_its_fields(tmp_path: Path) -> None:
+    file = sums(tmp_path / "rows.jsonl", rubric={"a": 1, "b": 2})
+    run = Run(tmp_path / "run", learning(str(file)))
+    run.curriculum(silent)
+    kept = (tmp_path / "run" / "curriculum.json").read_text()
+    rows = [json.loads(line) for line in sums(file, rubric={"b": 2, "a": 1}).read_text().splitlines()]
+    file.write_text("".join(json.dumps(dict(reversed(row.items()))) + "\n" for row in rows))
+    run.curriculum(silent)
+    assert (tmp_path / "run" / "curriculum.json").read_text() == kept
+
+
+def test_a_field_counts_where_somebody_may_read_it(tmp_path: Path) -> None:
+    mine, file = tmp_path / "mine.py", str(sums(tmp_path / "rows.jsonl"))
+    mine.write_text(OWN + "\n\ndef score(gold, text, task):\n    return True\n")
+    built_in = Run(tmp_path / "built-in", learning(file))
+    topology = Run(tmp_path / "topology", learning(file, f"{mine}:mine"))
+    verifier = Run(tmp_path / "verifier", learning({"source": file, "verifier": f"{mine}:score"}))
+    for run in (built_in, topology, verifier):
+        run.curriculum(silent)
+    sums(tmp_path / "rows.jsonl", note="b")
+    built_in.curriculum(silent)
+    for run in (topology, verifier):
+        with pytest.raises(RunError, match=r"'t1' .*has changed"):
+            run.curriculum(silent)
+
+
+def test_a_run_that_has_kept_no_digests_goes_on(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", learning(str(sums(tmp_path / "rows.jsonl"))))
+    run.keep("curriculum", run.curriculum(silent).ids())
+    sums(tmp_path / "rows.jsonl", answer="9")
+    assert "9" in [task.answer for task in run.curriculum(silent).train + run.curriculum(silent).holdout]
+
+
+def test_a_task_that_is_made_otherwise_is_told_since_nobody_can_restore_it(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", learning({"source": "gym:chain_sum", "size": 4}))
+    first = run.curriculum(silent).train[0].id
+    begun = run.state("curriculum")
+    run.keep("curriculum", {**begun, "digests": {**begun["digests"], first: "another process's"}})
+    told: list[str] = []
+    run.curriculum(lambda kind, step, figures: told.append(kind))
+    assert [note for note in told if "makes 1 tasks otherwise than when this run began" in note and first in note]
+    assert run.state("curriculum") == begun
 
 
 def test_a_line_that_a_kill_left_unfinished_costs_no_other(tmp_path: Path) -> None:

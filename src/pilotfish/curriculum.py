@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,10 @@ from typing import Any
 from pilotfish.overlap import Overlap, without_overlap
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.task import Task, TaskError, load_tasks
+from pilotfish.verifier import NAMES
+
+READ = ("alt_answers", "rubric", "dataset", "entry")
+"""What the built-in verifiers read of a task's `meta`; the built-in topologies read nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +28,20 @@ class Curriculum:
     """To choose the best checkpoint by; never trained on."""
     repeats: list[Overlap]
     """Training tasks that stand in an evaluation benchmark: dropped, unless the recipe keeps them."""
+    made: frozenset[str] = frozenset()
+    """Ids of reasoning-gym's tasks: it makes some of its data sets otherwise in each process."""
 
     def ids(self) -> dict[str, list[str]]:
-        """What a run remembers of it."""
+        """Which tasks a run keeps."""
         return {"train": [task.id for task in self.train], "holdout": [task.id for task in self.holdout]}
+
+    def digests(self, whole: bool) -> dict[str, str]:
+        """What is played and judged of each task, by id. Who judges stands in the recipe.
+
+        Args:
+            whole: whether a topology of the user's own may read all of `meta`.
+        """
+        return {task.id: _digest(task, whole) for task in (*self.train, *self.holdout)}
 
 
 def curriculum(recipe: Recipe, recorded: Mapping[str, Any] | None = None) -> Curriculum:
@@ -45,9 +61,11 @@ def curriculum(recipe: Recipe, recorded: Mapping[str, Any] | None = None) -> Cur
     config = recipe.tasks
     if config is None:
         raise RecipeError("tasks is missing: name what to train on, e.g. `tasks: {train: math8k, holdout: 64}`")
-    tasks = _mixed([load_tasks(source) for source in config.train])
+    sources = [(source, load_tasks(source)) for source in config.train]
+    tasks = _mixed([found for _, found in sources])
+    made = frozenset(task.id for source, found in sources if source.kind == "gym" for task in found)
     if recorded:
-        return _again(tasks, recorded)
+        return _again(tasks, recorded, made)
     benchmarks = {source.title: load_tasks(source) for source in recipe.evaluate.benchmarks}
     tasks, repeats = without_overlap(tasks, benchmarks, config.overlap)
     first = list({task.question: at for at, task in reversed(list(enumerate(tasks)))}.values())[::-1]
@@ -56,7 +74,7 @@ def curriculum(recipe: Recipe, recorded: Mapping[str, Any] | None = None) -> Cur
     held = sorted(random.Random(recipe.seed).sample(first, config.holdout))
     questions = {tasks[at].question for at in held}
     train = [task for task in tasks if task.question not in questions]
-    return Curriculum(train[: config.limit], [tasks[at] for at in held], repeats)
+    return Curriculum(train[: config.limit], [tasks[at] for at in held], repeats, made)
 
 
 def _mixed(sources: Sequence[Sequence[Task]]) -> list[Task]:
@@ -73,9 +91,15 @@ def _mixed(sources: Sequence[Sequence[Task]]) -> list[Task]:
     return mixed
 
 
-def _again(tasks: Sequence[Task], recorded: Mapping[str, Any]) -> Curriculum:
+def _again(tasks: Sequence[Task], recorded: Mapping[str, Any], made: frozenset[str]) -> Curriculum:
     known = {task.id: task for task in tasks}
     missing = [id for id in (*recorded["train"], *recorded["holdout"]) if id not in known]
     if missing:
         raise RecipeError(f"tasks.train no longer holds {missing[0]!r}, which this run began with; restore the source")
-    return Curriculum([known[id] for id in recorded["train"]], [known[id] for id in recorded["holdout"]], [])
+    return Curriculum([known[id] for id in recorded["train"]], [known[id] for id in recorded["holdout"]], [], made)
+
+
+def _digest(task: Task, whole: bool) -> str:
+    read = task.meta if whole or task.verifier not in NAMES else {k: task.meta[k] for k in READ if k in task.meta}
+    parts = [task.question, task.answer, task.verifier, task.instruction, task.choices, read]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
