@@ -84,6 +84,12 @@ def test_the_whole_comparison_is_played_for_every_model_and_sample(server: MockS
     assert vote["usage"]["actor"].keys() == {"prompt", "completion", "cached", "reasoning", "estimated"}
 
 
+def test_controls_of_a_team_without_a_trainee_are_left_out_with_a_word(server: MockServer, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="controls are left out, since nobody in the team has `train`: empty, trainee"):
+        (first, _) = play(board(tmp_path, server.base_url, controls=["empty", "trainee"]), tmp_path / "run")
+    assert [row.name for row in first.rows] == ["vote", "reflect", "solo"]
+
+
 def test_the_servers_own_count_is_the_reports(server: MockServer, tmp_path: Path) -> None:
     play(board(tmp_path, server.base_url, models=BIG, samples=2), tmp_path / "run")
     told = [asked["actor"] for asked in record(tmp_path / "run")["asked"].values()]

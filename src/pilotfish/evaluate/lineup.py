@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,9 @@ def standard_arms(recipe: Recipe, run: Run, seats: Seating, weights: Weights = o
     title = titles(own, [*against, *others])
     arms = [Arm(title(topology), topology, frozen) for topology in against]
     if recipe.trainee is None:
+        if controls := recipe.evaluate.controls:
+            told = f"evaluate.controls are left out, since nobody in the team has `train`: {', '.join(controls)}"
+            warnings.warn(told, stacklevel=1)  # from here, so that it is told once whoever asks
         return [*arms, Arm(title(own), own, frozen, own=True)]
     if "trainee" in recipe.evaluate.controls:
         prompts = next((t.options["prompts"] for t in against if t.name == "solo" and "prompts" in t.options), None)
