@@ -18,11 +18,12 @@ from pilotfish.evaluate.attribution_table import attribution_record
 from pilotfish.evaluate.record import ATTRIBUTION
 from pilotfish.evaluate.stats import Difference, Interval
 from pilotfish.report.breakdown import flips
+from pilotfish.report.comparison import compared
 from pilotfish.report.evaluation import read_evaluation
 from pilotfish.report.frontier import front
 from pilotfish.report.main import report
 from pilotfish.report.page import anchor
-from reporting import evaluated
+from reporting import SEATS, evaluated
 
 EVIL = "</script><img src=x onerror=alert(1)> | ``` <!-- {braces} \x00\x1b[2J &amp;"
 
@@ -86,6 +87,24 @@ def test_the_report_tells_what_the_evaluation_found(tmp_path: Path) -> None:
     page = Tags((folder / "report.html").read_text())
     assert "33.3" in page.text
     assert "50.0" in page.text
+
+
+def test_money_is_told_of_a_task_and_its_sum_is_kept_in_the_files(tmp_path: Path) -> None:
+    seats = {name: {"model": name, "sampling": {"temperature": 1.0}} for name in SEATS}
+    folder = evaluated(tmp_path, helped, seats=seats, evaluate={"samples": 2})
+    report(folder)
+    (one,) = read_evaluation(folder).benchmarks.values()
+    tables = {
+        figure.name: [dict(zip(figure.head, line, strict=True)) for line in figure.lines] for figure in compared(one)
+    }
+    hint = one.rows[1]
+    assert float(tables["methods"][1]["cost"]) == pytest.approx(hint["cost"] / (12 * 2), rel=0.01)
+    told = [float(line["cost"]) for line in tables["usage"] if line["method"] == "hint"]
+    assert told == pytest.approx([used["cost"] / (12 * 2) for used in hint["usage"].values()], rel=0.01)
+    (kept,) = [line for line in lines(folder / "report.csv") if line["method"] == "hint"]
+    assert float(kept["cost"]) == pytest.approx(hint["cost"])
+    means = [float(line["cost"]) for line in lines(folder / "figures/sums-usage.csv") if line["method"] == "hint"]
+    assert 24 * sum(means) == pytest.approx(hint["cost"])
 
 
 def test_flips_are_counted_and_shown_with_their_turns(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from math import nan
 import pytest
 from rich.console import Console
 
+from pilotfish.evaluate.accounts import Account
 from pilotfish.evaluate.stats import Difference
 from pilotfish.evaluate.table import Row, render_markdown, render_rich, to_csv, to_json
 
@@ -109,8 +110,19 @@ def test_markdown_lines_hold_the_figures() -> None:
         "15.0",
     ]
     assert markdown_line(text, "trained hint", "untrained hint")[2:] == ["+13.5", "[+6.5, +20.0]", "31", "4", "<0.001"]
-    assert markdown_line(text, "actor alone", "118") == ["actor alone", "118", "–", "1", "0.84", "0.5"]
+    assert markdown_line(text, "actor alone", "118") == ["actor alone", "118", "–", "1", "0.84", "0.0025"]
     assert markdown_line(text, "untrained hint", "12,346")[2:] == ["61.2", "2", "1.7", "–"]
+
+
+def test_money_is_told_of_a_task_and_its_sum_is_kept_in_the_files() -> None:
+    used = {"actor": Account(calls=16, prompt=800, completion=160, seconds=4.0, cost=0.0003)}
+    row = Row("vote", 0.5, 0.1, 0.9, n=3, unjudged=1, samples=2, calls=2, seconds=0.5, cost=0.0003, usage=used)
+    text = render_markdown([row])
+    assert markdown_line(text, "vote", "2") == ["vote", "2", "0.5", "0.0000375"]
+    assert markdown_line(text, "vote", "actor")[2:] == ["2", "100", "20", "0.5", "0.0000375"]
+    (line,) = csv.DictReader(io.StringIO(to_csv([row])))
+    assert (line["cost"], line["usage.actor.cost"]) == ("0.0003", "0.0003")
+    assert json.loads(to_json([row]))[0]["cost"] == 0.0003
 
 
 def test_markdown_tables_are_rectangular() -> None:

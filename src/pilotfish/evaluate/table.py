@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isnan
+from math import floor, isnan, log10
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -58,7 +58,7 @@ class Row:
     seconds: float | None = None
     """Mean seconds per task."""
     cost: float | None = None
-    """Money for all tasks together, in the recipe's currency; None where no member has a price."""
+    """Money for all episodes together, in the recipe's currency; None where no member has a price."""
     standard_error: float | None = None
     """Of the accuracy, over tasks."""
     samples: int = 1
@@ -71,6 +71,11 @@ class Row:
     """Tasks that it takes to see a difference of 4 points to another at 80 % power, by the other's name."""
     usage: Mapping[str, Account] = field(default_factory=dict)
     """What each member used in all episodes together; a call that methods share is charged to each."""
+
+    @property
+    def episodes(self) -> int:
+        """Of all tasks and samples."""
+        return self.samples * (self.n + self.unjudged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +164,7 @@ def _prices(rows: Sequence[Row]) -> list[Section]:
     beside = [
         ("calls", [_number(row.calls) for row in rows]),
         ("seconds", [_number(row.seconds) for row in rows]),
-        ("total cost", [_money(row.cost) for row in rows]),
+        ("cost", [_money(row.cost, row.episodes) for row in rows]),
     ]
     first = tokens[:_MEMBERS_ABREAST] + _filled(beside)
     further = [tokens[at : at + _MEMBERS_ABREAST] for at in range(_MEMBERS_ABREAST, len(tokens), _MEMBERS_ABREAST)]
@@ -170,10 +175,7 @@ def _prices(rows: Sequence[Row]) -> list[Section]:
 def _usage(rows: Sequence[Row]) -> Section:
     """Each method's members below one another, a task's share of all."""
     told = [
-        (row, member, account, row.samples * (row.n + row.unjudged))
-        for row in rows
-        for member, account in row.usage.items()
-        if account.calls
+        (row, member, account, row.episodes) for row in rows for member, account in row.usage.items() if account.calls
     ]
     columns = [
         ("method", [row.name for row, *_ in told]),
@@ -186,7 +188,7 @@ def _usage(rows: Sequence[Row]) -> Section:
     beside = [
         ("reasoning", [_number(account.reasoning / of or None) for *_, account, of in told]),
         ("seconds", [_number(account.seconds / of) for *_, account, of in told]),
-        ("total cost", [_money(account.cost) for *_, account, _ in told]),
+        ("cost", [_money(account.cost, of) for *_, account, of in told]),
     ]
     rough = "; ~: not the server's count" if any(account.estimated for _, _, account, _ in told) else ""
     return Section(
@@ -256,10 +258,19 @@ def _number(value: float | None) -> str:
     """Three figures or more, so that neither 0.02 seconds nor 12,345 tokens lose theirs."""
     if value is None or isnan(value):
         return NOTHING
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    return digits(value)
 
 
-def _money(value: float | None) -> str:
+def digits(value: float) -> str:
+    """Three digits or more, without an exponent."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{2 - floor(log10(abs(value)))}f}".rstrip("0").rstrip(".")
+
+
+def _money(sum: float | None, episodes: int) -> str:
+    """What one of so many episodes cost."""
+    value = None if sum is None else sum / episodes
     return _number(value) if value is None or value < 100 else f"{value:,.2f}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pilotfish.evaluate.record import ASKED, AT_K, SEEDS
-from pilotfish.evaluate.table import NOTHING
+from pilotfish.evaluate.table import NOTHING, digits
 from pilotfish.report.drawing import Curve, Mark, curves
 from pilotfish.report.evaluation import Benchmark
 from pilotfish.report.figure import (
@@ -85,11 +85,11 @@ def methods(one: Benchmark) -> Figure:
         "calls": number("calls"),
         **{head: number(field) for head, field in tokens.items()},
         "seconds": number("seconds"),
-        "total cost": number("cost"),
+        "cost": lambda row: NOTHING if row["cost"] is None else digits(row["cost"] / one.played(row["method"])),
     }
     if all(row["samples"] == 1 for row in rows):
         del columns["samples"]
-    note = "Calls, tokens and seconds are means a task; a call that methods share is charged to each."
+    note = "Calls, tokens, seconds and cost are means a task; a call that methods share is charged to each."
     rough = " ~: not the server's own count." if estimated else ""
     return tabled("methods", "Accuracy and price", rows, columns, note=note + rough)
 
@@ -200,11 +200,11 @@ def _over_k(rows: Sequence[Row], measure: str) -> str:
 def _usage(one: Benchmark) -> Iterator[Row]:
     """Of a task, by method and member."""
     for row in one.rows:
-        episodes = max(1, len(one.episodes.get(row["name"], ())))
+        episodes = one.played(row["name"])
         for member, used in row.get("usage", {}).items():
             means = {field: used[field] / episodes for field in _COUNTS}
-            beside = {"cost": used["cost"], "estimated": used["estimated"]}
-            yield {"method": row["name"], "member": member, **means, **beside}
+            cost = None if used["cost"] is None else used["cost"] / episodes
+            yield {"method": row["name"], "member": member, **means, "cost": cost, "estimated": used["estimated"]}
 
 
 _COUNTS = ("calls", "prompt", "cached", "completion", "reasoning", "seconds")
@@ -220,7 +220,7 @@ def _usage_table(rows: Sequence[Row]) -> Figure:
     columns = {"method": text("method"), "member": text("member"), "calls": number("calls"), **_TOKENS}
     columns |= {
         "seconds": number("seconds"),
-        "total cost": number("cost"),
+        "cost": number("cost"),
         "count": lambda row: "~" if row["estimated"] else NOTHING,
     }
     note = "Means a task. Prompt holds cached, completion holds reasoning."

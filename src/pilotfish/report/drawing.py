@@ -14,8 +14,7 @@ from html import escape
 from itertools import pairwise
 from math import ceil, floor, isfinite, log10
 
-from pilotfish.evaluate.table import percent
-from pilotfish.report.figure import digits
+from pilotfish.evaluate.table import digits, percent
 
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 44, 14, 26, 48

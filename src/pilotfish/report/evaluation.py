@@ -77,6 +77,10 @@ class Benchmark:
     def arms(self) -> list[str]:
         return [row["name"] for row in self.rows]
 
+    def played(self, arm: str) -> int:
+        """Episodes of an arm over all tasks and samples; 1 where none is there, since sums are divided by it."""
+        return max(1, len(self.episodes.get(arm, ())))
+
     def reference(self, arm: str) -> str | None:
         """Whom an arm is compared with, on the same models: the actor alone, or the first arm where that was not
         played; None for that one itself."""

@@ -14,10 +14,10 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor, isnan, log10
+from math import isnan
 from typing import Any
 
-from pilotfish.evaluate.table import NOTHING, Section, percent, span
+from pilotfish.evaluate.table import NOTHING, Section, digits, percent, span
 
 Row = Mapping[str, Any]
 Cell = Callable[[Row], str]
@@ -162,13 +162,6 @@ def number(field: str, *, zero: bool = True) -> Cell:
 def p_value(field: str) -> Cell:
     """A probability; what is below 0.001 is not told."""
     return lambda row: NOTHING if _none(row.get(field)) else "<0.001" if row[field] < 0.001 else f"{row[field]:.3f}"
-
-
-def digits(value: float) -> str:
-    """Three digits or more, without an exponent."""
-    if value == int(value) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.{2 - floor(log10(abs(value)))}f}".rstrip("0").rstrip(".")
 
 
 def _none(value: Any) -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pilotfish.evaluate.record import BUDGET
-from pilotfish.evaluate.table import NOTHING, percent
+from pilotfish.evaluate.table import NOTHING, digits, percent
 from pilotfish.report.drawing import Curve, Mark, Spot, curves, scatter
 from pilotfish.report.evaluation import Benchmark
-from pilotfish.report.figure import Cell, Figure, Row, digits, interval, number, share, tabled, text
+from pilotfish.report.figure import Cell, Figure, Row, interval, number, share, tabled, text
 
 PRICES = {"cost": "money a task", "tokens": "tokens a task", "calls": "calls a task"}
 """What a method is paid in: the fields of a row, and what they are called."""
@@ -65,12 +65,11 @@ def over_budget(one: Benchmark) -> Iterator[Figure]:
 
 
 def _priced(one: Benchmark, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    episodes = max(1, len(one.episodes.get(row["name"], ())))
     return {
         "number": number,
         "method": row["name"],
         **{field: row[field] for field in ("accuracy", "low", "high")},
-        "cost": None if row["cost"] is None else row["cost"] / episodes,
+        "cost": None if row["cost"] is None else row["cost"] / one.played(row["name"]),
         "tokens": sum(row["tokens_per_member"].values()),
         "calls": row["calls"],
     }
