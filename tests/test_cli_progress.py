@@ -124,6 +124,20 @@ def test_the_summary_says_before_after_and_what_is_next(tmp_path: Path) -> None:
     ]
 
 
+def test_the_summary_says_how_many_tasks_were_judged(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", parse_recipe(RECIPE))
+    run.best.mkdir()
+    run.mark_best(run.best, 2)
+    lost = {"kind": "holdout", "holdout/no_verdict": 3}
+    run.log(lost | {"step": 0, "holdout/accuracy": 0.25})
+    run.log(lost | {"step": 2, "holdout/accuracy": 0.5})
+    assert summary(run)[0] == "holdout    0.250 before, 0.500 at step 2, the best (5 tasks)"
+    run.log({"kind": "holdout", "step": 2, "holdout/accuracy": 0.5, "holdout/no_verdict": 0})
+    assert summary(run)[0].endswith("at step 2, the best (5 and 8 tasks)")
+    run.log(lost | {"step": 0, "holdout/no_verdict": 8})
+    assert summary(run)[0].startswith("weights"), "before training it was not measured"
+
+
 def test_the_summary_of_a_run_without_a_holdout_or_benchmarks_says_where_the_weights_are(tmp_path: Path) -> None:
     bare = {**RECIPE, "evaluate": {}}
     run = Run(tmp_path / "run", parse_recipe(bare))

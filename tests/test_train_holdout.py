@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pilotfish import Verdict
+from pilotfish import Task, Verdict
 from pilotfish.curriculum import curriculum
-from pilotfish.run import Run
+from pilotfish.engine.base import CallFailed
+from pilotfish.engine.transformers import TransformersEngine
+from pilotfish.episode import Episode
+from pilotfish.run import Gain, Run
+from pilotfish.train.diagnostics import holdout_figures
 from pilotfish.train.main import train
 from pilotfish.verify import VerifierPool
 from training import vowels_recipe
@@ -24,7 +30,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def accuracies(run: Run) -> dict[int, float]:
-    return {row["step"]: row["holdout/accuracy"] for row in run.logged() if row["kind"] == "holdout"}
+    return {row["step"]: row["holdout/accuracy"] for row in run.logged() if "holdout/accuracy" in row}
 
 
 def test_it_is_played_greedily_with_the_weights_of_its_step(tmp_path: Path) -> None:
@@ -75,17 +81,86 @@ def test_without_a_holdout_the_last_weights_are_kept(tmp_path: Path) -> None:
     assert accuracies(run) == {}
 
 
-def test_a_holdout_that_cannot_be_judged_is_no_accuracy_of_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def judged_by(monkeypatch: pytest.MonkeyPatch, verdict: Callable[[str], float | None], held: Collection[str]) -> None:
+    """Have holdout tasks judged by their id; those of training as they are."""
     judge = VerifierPool.judge
 
-    async def away(self: Any, task: Any, text: str, form: str = "free") -> Verdict:
-        return Verdict(None, None, "away") if task.id in held else await judge(self, task, text, form)
+    async def instead(self: Any, task: Any, text: str, form: str = "free") -> Verdict:
+        return Verdict(verdict(task.id), None, "away") if task.id in held else await judge(self, task, text, form)
 
-    monkeypatch.setattr(VerifierPool, "judge", away)
-    made = vowels_recipe(tmp_path, steps=1, evaluate_every=1)
-    held = {task.id for task in curriculum(made).holdout}
+    monkeypatch.setattr(VerifierPool, "judge", instead)
+
+
+def test_a_holdout_that_cannot_be_judged_is_no_accuracy_of_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = vowels_recipe(tmp_path, steps=1, evaluate_every=1, outages=1.0)
+    judged_by(monkeypatch, lambda task: None, [task.id for task in curriculum(made).holdout])
     news: list[str] = []
     run = train(made, tmp_path / "run", told=lambda kind, step, figures: news.append(kind))
-    assert "note: step 1: no answer on the holdout could be judged" in news
+    assert "note: step 1: 4 of 4 holdout tasks have no verdict (away); this is no measurement" in news
     assert json.loads(run.state("early_stop")["history"]) == [[0, None], [1, None]]
     assert run.best_step == 1, "with nothing measured the last weights are kept"
+
+
+def test_an_accuracy_of_too_few_tasks_is_neither_best_nor_waited_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before training one task of four is judged, which is right; afterwards all are, and half are right."""
+    made = vowels_recipe(tmp_path, steps=2, evaluate_every=1, patience=1, outages=0.5)
+    held = [task.id for task in curriculum(made).holdout]
+    news: list[str] = []
+
+    def verdict(task: str) -> float | None:
+        return float(held.index(task) % 2) if news[1:] else (1.0 if task == held[1] else None)
+
+    judged_by(monkeypatch, verdict, held)
+    run = train(made, tmp_path / "run", told=lambda kind, step, figures: news.append(kind))
+    first, *later = [row for row in run.logged() if row["kind"] == "holdout"]
+    assert first["holdout/no_verdict"] == 3
+    assert "holdout/accuracy" not in first
+    assert [(row["holdout/accuracy"], row["holdout/no_verdict"]) for row in later] == [(0.5, 0), (0.5, 0)]
+    assert news[:2] == ["start", "note: step 0: 3 of 4 holdout tasks have no verdict (away); this is no measurement"]
+    assert run.best_step == 1
+    assert run.gain() is None
+
+
+def test_an_accuracy_that_lacks_a_few_tasks_counts_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = vowels_recipe(tmp_path, steps=1, evaluate_every=1, outages=0.5)
+    held = [task.id for task in curriculum(made).holdout]
+    judged_by(monkeypatch, lambda task: None if task in held[:2] else 1.0, held)
+    news: list[str] = []
+    run = train(made, tmp_path / "run", told=lambda kind, step, figures: news.append(kind))
+    note = "note: step 0: 2 of 4 holdout tasks have no verdict (away); the accuracy is that of the others"
+    assert news[news.index(note) + 1] == "holdout"
+    assert accuracies(run) == {0: 1.0, 1: 1.0}
+    assert run.gain() == Gain(1.0, 1.0, "2")
+
+
+def test_what_failed_on_the_holdout_is_asked_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = vowels_recipe(tmp_path, steps=1, evaluate_every=1)
+    questions = [task.question for task in curriculum(made).holdout]
+    complete, asked = TransformersEngine.complete, Counter[str]()
+
+    async def failing(self: Any, messages: Any, *more: Any) -> Any:
+        question = messages[-1]["content"]
+        asked[question] += 1
+        if question in questions[:3] and asked[question] == 1:
+            raise CallFailed("away")
+        return await complete(self, messages, *more)
+
+    monkeypatch.setattr(TransformersEngine, "complete", failing)
+    run = train(made, tmp_path / "run")
+    assert [asked[question] for question in questions] == [3, 3, 3, 2], "before and after the step, once more before it"
+    assert {row["holdout/no_verdict"] for row in run.logged() if row["kind"] == "holdout"} == {0}
+    assert list(accuracies(run)) == [0, 1]
+
+
+def test_a_task_lacks_a_verdict_where_one_topology_of_a_mix_gives_none() -> None:
+    def played(*rewards: float | None) -> list[Episode]:
+        return [Episode(f"e{n}", f"t{n}", "x", "s", (), "", Verdict(reward, None)) for n, reward in enumerate(rewards)]
+
+    tasks = [Task(f"t{n}", "?", "yes") for n in range(4)]
+    mixed = {"one": played(1.0, None, 0.0, 1.0), "two": played(None, None, 1.0, 1.0)}
+    few = {"holdout/leak_rate": 0.0, "holdout/no_verdict": 2}
+    each = {"holdout/accuracy/one": 2 / 3, "holdout/accuracy/two": 1.0}
+    assert holdout_figures(tasks, mixed, 0.5) == few | each | {"holdout/accuracy": pytest.approx(5 / 6)}
+    assert holdout_figures(tasks, mixed, 0.4) == few

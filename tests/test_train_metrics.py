@@ -27,7 +27,7 @@ def test_every_metric_that_is_logged_is_explained_and_the_other_way_round(tmp_pa
     made = recipe(save_tiny(tmp_path / "model"), "hint", profile="paper", steps=1)
     logged = set(learn(made, PROMPTS["hint"], tmp_path, alone=PROMPTS["alone"]).logged[0])
     assert logged >= BY_MEMBER
-    holdout = {"holdout/accuracy", "holdout/leak_rate"}
+    holdout = {"holdout/accuracy", "holdout/leak_rate", "holdout/no_verdict"}
     tagged = {"form/broken", "form/FAULT"}
     mixed = {"team/accuracy/TOPOLOGY", "holdout/accuracy/TOPOLOGY"}
     assert (logged - BY_MEMBER) | {"tokens/MEMBER"} | holdout | tagged | mixed == explained()

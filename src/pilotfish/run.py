@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,18 @@ from pilotfish.topology.find import digest
 
 VERSIONS = 1_000_000
 """Versions of the trainee's weights that one stage may count."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a training was worth on the holdout."""
+
+    before: float
+    """Accuracy of the team before it."""
+    after: float
+    """Accuracy with the best weights."""
+    judged: str
+    """How many tasks were judged, as it is said: one number, or two where they differ."""
 
 
 class RunError(Exception):
@@ -265,6 +278,16 @@ class Run:
         lines = self.metrics.read_text().splitlines() if self.metrics.exists() else []
         rows = [row for row in map(_row, lines) if row is not None]
         yield from {(row.get("kind"), row.get("step")): row for row in rows}.values()
+
+    def gain(self) -> Gain | None:
+        """What the training was worth on the holdout; None where it was not measured at both ends."""
+        found = {row["step"]: row for row in self.logged() if "holdout/accuracy" in row}
+        if self.recipe.tasks is None or 0 not in found or (best := self.best_step) not in found:
+            return None
+        ends = found[0], found[best]
+        before, after = (row["holdout/accuracy"] for row in ends)
+        judged = [self.recipe.tasks.holdout - row.get("holdout/no_verdict", 0) for row in ends]
+        return Gain(before, after, " and ".join(str(count) for count in dict.fromkeys(judged)))
 
     def state(self, name: str) -> dict[str, Any]:
         """A small named state that survives a resume; empty when there is none."""

@@ -49,12 +49,10 @@ def train(
 
 def summary(run: Run) -> list[str]:
     """What a finished training came to: before and after on the holdout, and what to do next."""
-    best = run.best_step
-    found = {row["step"]: row["holdout/accuracy"] for row in run.logged() if row.get("kind") == "holdout"}
-    lines = []
-    if 0 in found and best in found:
-        tasks = run.recipe.tasks.holdout if run.recipe.tasks else 0
-        lines.append(f"holdout    {found[0]:.3f} before, {found[best]:.3f} at step {best}, the best ({tasks} tasks)")
+    best, lines = run.best_step, []
+    if gain := run.gain():
+        worth = f"{gain.before:.3f} before, {gain.after:.3f} at step {best}, the best"
+        lines.append(f"holdout    {worth} ({gain.judged} tasks)")
     if run.best.exists():
         lines.append(f"weights    {run.best}" + (f" (step {best})" if best is not None else ""))
     if run.recipe.evaluate.benchmarks:

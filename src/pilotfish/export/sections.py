@@ -108,17 +108,15 @@ def training(recipe: Recipe, found: Trained, version: str) -> Iterator[str]:
     of = f" of stage `{found.stage}`" if found.stage else ""
     step = "" if found.step is None else f" The weights are those of step {found.step}{of}."
     yield "## Training"
-    yield f"Pilotfish {version}.{step}{_holdout(recipe, found)} Settings:"
+    yield f"Pilotfish {version}.{step}{_holdout(found)} Settings:"
     yield fenced(as_yaml(public_value(settings)), "yaml")
 
 
-def _holdout(recipe: Recipe, found: Trained) -> str:
-    if found.holdout is None or recipe.tasks is None:
+def _holdout(found: Trained) -> str:
+    if found.gain is None:
         return ""
-    tasks, (before, after) = recipe.tasks.holdout, found.holdout
-    return (
-        f" On {tasks} tasks held out the team was right in {percent(before)} % before and {percent(after)} % with them."
-    )
+    before, after = percent(found.gain.before), percent(found.gain.after)
+    return f" On {found.gain.judged} tasks held out the team was right in {before} % before and {after} % with them."
 
 
 def weights(proof: Proof, base: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.recipe import MemberConfig
-from pilotfish.run import Run, RunError
+from pilotfish.run import Gain, Run, RunError
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Trained:
     version: int
     """See `Run.version`."""
     finished: bool
-    holdout: tuple[float, float] | None
-    """The team's accuracy there before this training and with these weights, where both were measured."""
+    gain: Gain | None
+    """What this training was worth on the holdout."""
 
     @property
     def is_adapter(self) -> bool:
@@ -61,7 +61,7 @@ def trained(run: Run) -> Trained:
         step=of.best_step,
         version=of.best_version,
         finished=_finished(run),
-        holdout=_holdout(of),
+        gain=of.gain(),
     )
 
 
@@ -70,8 +70,3 @@ def _finished(run: Run) -> bool:
         return bool(run.state("finished"))
     done = {stage.folder.name for stage in run.stages() if stage.state("finished")}
     return all(name in done for name, config in run.recipe.stages.items() if config and config.method != "collect")
-
-
-def _holdout(of: Run) -> tuple[float, float] | None:
-    found = {row["step"]: row["holdout/accuracy"] for row in of.logged() if row.get("kind") == "holdout"}
-    return (found[0], found[of.best_step]) if 0 in found and of.best_step in found else None

@@ -57,28 +57,46 @@ def diagnose(
     return metrics
 
 
-def holdout_figures(tasks: Sequence[Task], played: Mapping[str, Sequence[Episode]]) -> dict[str, float]:
+def holdout_figures(tasks: Sequence[Task], played: Mapping[str, Sequence[Episode]], outages: float) -> dict[str, float]:
     """What is logged of an evaluation on the holdout.
 
     Args:
         tasks: of the holdout.
-        played: an episode a task, by topology; of several, the accuracy is the mean over them, and is left out where
-            one could not be judged at all.
+        played: an episode a task, by topology; of several, the accuracy is the mean over them.
+        outages: where more than this share of the tasks have no verdict, or none has one, no accuracy is given: it
+            would be of other tasks than that of another step.
     """
     leaked = [
         leaks(task, words_of(episode))
         for episodes in played.values()
         for task, episode in zip(tasks, episodes, strict=True)
     ]
-    figures = {"holdout/leak_rate": mean(leaked)}
     verdicts = {name: [episode.verdict.reward for episode in episodes] for name, episodes in played.items()}
+    lost = sum(None in rewards for rewards in zip(*verdicts.values(), strict=True))
+    figures = {"holdout/leak_rate": mean(leaked), "holdout/no_verdict": lost}
     judged = {name: [reward for reward in rewards if reward is not None] for name, rewards in verdicts.items()}
-    accuracy = {name: mean(rewards) for name, rewards in judged.items() if rewards}
+    if lost > outages * len(tasks) or not all(judged.values()):
+        return figures
+    accuracy = {name: mean(rewards) for name, rewards in judged.items()}
     if len(played) > 1:
         figures |= {f"holdout/accuracy/{name}": value for name, value in accuracy.items()}
-    if len(accuracy) == len(played):
-        figures["holdout/accuracy"] = mean(list(accuracy.values()))
-    return figures
+    return figures | {"holdout/accuracy": mean(list(accuracy.values()))}
+
+
+def holdout_note(figures: Mapping[str, float], played: Mapping[str, Sequence[Episode]]) -> str:
+    """What is to be said of holdout tasks without a verdict; empty where there are none.
+
+    Args:
+        figures: see `holdout_figures`.
+        played: as there.
+    """
+    lost = [episode for episodes in played.values() for episode in episodes if episode.verdict.reward is None]
+    if not lost:
+        return ""
+    counts = "the accuracy is that of the others" if "holdout/accuracy" in figures else "this is no measurement"
+    why = next((episode.verdict.why for episode in lost if episode.verdict.why), "no reason")
+    of = len(next(iter(played.values())))
+    return f"{figures['holdout/no_verdict']} of {of} holdout tasks have no verdict ({why}); {counts}"
 
 
 def _form_faults(rows: Sequence[Row]) -> dict[str, float]:

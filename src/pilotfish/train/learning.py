@@ -21,9 +21,10 @@ from pilotfish.evaluate.arms import Arm, Field, baselines, titles
 from pilotfish.processes import Processes
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run, append
+from pilotfish.task import Task
 from pilotfish.train.checkpoints import newest_checkpoint, updates_of
 from pilotfish.train.decisions import cautions
-from pilotfish.train.diagnostics import holdout_figures
+from pilotfish.train.diagnostics import holdout_figures, holdout_note
 from pilotfish.train.early_stop import EarlyStop
 from pilotfish.train.groups import Groups, groups
 from pilotfish.train.profile import TrainConfig, steps
@@ -188,29 +189,36 @@ class Learning:
 
     def holdout(self, step: int, trainer: Trainer, policy: Policy) -> float | None:
         """Accuracy of the team on the holdout, of a mix the mean over its topologies, sampled as each `sampling` says
-        (greedy by default), with the weights as they are; None where nothing could be judged."""
+        (greedy by default), with the weights as they are; None where too few tasks could be judged."""
         title = titles(self.topology, self.mix)
         team = self.team(policy, training=False)
         played = {
             title(topology): self.on_holdout(Arm(f"step {step}", topology, team))
             for topology in (self.topology, *self.mix)
         }
-        figures = holdout_figures(self.groups.tasks.holdout, played)
-        if "holdout/accuracy" not in figures:
-            self.told(f"note: step {step}: no answer on the holdout could be judged", step, {})
-            return None
+        figures = holdout_figures(self.groups.tasks.holdout, played, self.config.outages)
         if self.main:
             self.run.log({"kind": "holdout", "step": step, **figures})
             tell(trainer, figures)
-        self.told("holdout", step, figures)
-        return figures["holdout/accuracy"]
+        if note := holdout_note(figures, played):
+            self.told(f"note: step {step}: {note}", step, {})
+        if "holdout/accuracy" in figures:
+            self.told("holdout", step, figures)
+        return figures.get("holdout/accuracy")
 
     def on_holdout(self, arm: Arm) -> list[Episode]:
-        """An episode a task of the holdout; each process plays its part of them."""
+        """An episode a task of the holdout; those without a verdict are played once more, which asks what failed."""
+        tasks = self.groups.tasks.holdout
+        episodes = {episode.task: episode for episode in self.played(arm, tasks)}
+        if lost := [task for task in tasks if episodes[task.id].verdict.reward is None]:
+            episodes |= {episode.task: episode for episode in self.played(arm, lost)}
+        return [episodes[task.id] for task in tasks]
+
+    def played(self, arm: Arm, tasks: Sequence[Task]) -> list[Episode]:
+        """An episode a task; each process plays its part of them."""
         shop, name = self.workshop, f"{self.run.place}holdout"
-        tasks, judge = self.groups.tasks.holdout, shop.pool.judge
-        field = Field(name, tasks, shop.journal, judge, self.recipe.seed, shop.kept, together=shop.processes)
-        return shop.play(field.play(arm))
+        judge, seed = shop.pool.judge, self.recipe.seed
+        return shop.play(Field(name, tasks, shop.journal, judge, seed, shop.kept, together=shop.processes).play(arm))
 
     def save(self, trainer: Trainer, step: int) -> None:
         """Put the weights into the run's `best`; a kill at any moment leaves the old ones or the new ones, whole."""
