@@ -50,6 +50,15 @@ def test_a_resumed_run_decides_as_if_it_had_never_stopped(series: list[float | N
     assert decisions(second, series[again_from:], again_from) == whole[again_from:]
 
 
+@given(values)
+def test_it_has_ended_at_the_step_where_it_stops_and_at_no_other(series: list[float | None]) -> None:
+    stop = EarlyStop(patience=2)
+    assert not stop.ended(0)
+    for step, value in enumerate(series, start=1):
+        assert stop.update(step, value).stop == stop.ended(step)
+        assert not stop.ended(step - 1)
+
+
 def test_a_step_that_is_evaluated_again_forgets_what_came_later() -> None:
     before, resumed = EarlyStop(patience=2), EarlyStop(patience=2)
     decisions(before, [0.1, 0.5, 0.3])

@@ -75,6 +75,16 @@ def test_it_stops_when_patience_runs_out(tmp_path: Path) -> None:
     assert run.state("finished") == {"best": 0}
 
 
+def test_a_run_killed_after_its_early_stop_takes_no_further_step(tmp_path: Path) -> None:
+    made = harmful(tmp_path, steps=4, evaluate_every=1, save_every=1, patience=1)
+    run = train(made, tmp_path / "run")
+    (run.folder / "finished.json").unlink()
+    logged = run.metrics.read_text()
+    train(made, run.folder)
+    assert run.metrics.read_text() == logged
+    assert run.state("finished") == {"best": 0}
+
+
 def test_without_a_holdout_the_last_weights_are_kept(tmp_path: Path) -> None:
     run = train(vowels_recipe(tmp_path, holdout=0, steps=3, evaluate_every=2), tmp_path / "run")
     assert run.best_step == 3

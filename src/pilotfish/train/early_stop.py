@@ -53,6 +53,10 @@ class EarlyStop:
         """Step of the best value so far; None when nothing was measured."""
         return max(self._progress(), default=None)
 
+    def ended(self, step: int) -> bool:
+        """Whether this step is the last evaluated one, and patience has run out."""
+        return max(self._history, default=None) == step and self._stale() >= self.patience
+
     def to_json(self) -> str:
         """The history, for the checkpoint."""
         return json.dumps(list(self._history.items()))

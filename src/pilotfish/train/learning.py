@@ -119,12 +119,14 @@ class Learning:
     def learn(self) -> None:
         from pilotfish.train.grpo import train
 
+        checkpoint = newest_checkpoint(self.run.checkpoints)
+        done = updates_of(checkpoint) // self.config.updates_per_step if checkpoint else 0
+        if self.stop.ended(done):  # killed between its last checkpoint and the note of its end
+            return
         self.workshop.play(self.workshop.seats.vacate())
         served = self.workshop.seats.speaker()
         model, tokenizer = self.workshop.seats.trainee()
-        checkpoint, done = newest_checkpoint(self.run.checkpoints), 0
-        if checkpoint is not None:
-            done = updates_of(checkpoint) // self.config.updates_per_step
+        if done:
             self.told(f"note: going on from step {done}", done, {})
         self.told("start", done, {"steps": steps(self.config, len(self.groups.rows))})
         train(
