@@ -174,7 +174,7 @@ def test_too_many_outages_stop_the_run_by_name_and_mended_it_goes_on_from_the_jo
     flaky = ScriptedEngine(
         helps, fail=lambda messages, sampling, seed: seed % 2 == 0 and not dead.append(str(messages))
     )
-    with pytest.raises(TooManyOutages, match=r"step 0: \d+ of 64 rows have no verdict \(actor: scripted outage\)"):
+    with pytest.raises(TooManyOutages, match=r"step 1: \d+ of 64 rows have no verdict \(actor: scripted outage\)"):
         learn(made, PROMPTS["hint"], tmp_path, actor=flaky)
     assert len(said) == 64
     mended = ScriptedEngine(helps)

@@ -256,7 +256,7 @@ def test_a_step_whose_episodes_all_end_before_the_decision_teaches_nothing_and_s
 def test_episodes_that_end_early_and_that_nobody_can_judge_are_an_outage(journal: Journal) -> None:
     scene = Scene(journal, until_right)
     speaks(scene, "right", None)
-    with pytest.raises(TooManyOutages, match="8 of 8 rows have no verdict \\(the verifier is away\\)"):
+    with pytest.raises(TooManyOutages, match="step 1: 8 of 8 rows have no verdict \\(the verifier is away\\)"):
         scene.step(decision=1)
 
 

@@ -116,7 +116,7 @@ class Rollout:
 
         Args:
             ids: a row id for each row, the rows of a group one behind the other.
-            step: number of the step; calls at temperature above 0 are shared within it only.
+            step: number of the step, from 0; calls at temperature above 0 are shared within it only.
 
         Raises:
             TooManyOutages: the share of rows without a verdict is above `config.outages`.
@@ -136,7 +136,7 @@ class Rollout:
 
         Args:
             ids: see `step`.
-            step: number of the step.
+            step: number of the step, from 0.
             part: which of the groups are played, where other processes play the others.
             share: which of the tasks are played without the trainee.
 
@@ -180,8 +180,8 @@ class Rollout:
         if self._too_many(rows):
             lost = [row for row in rows if row.lost]
             raise TooManyOutages(
-                f"step {step}: {len(lost)} of {len(rows)} rows have no verdict ({_why(lost)}); nothing was trained on "
-                "them. Mend the cause and resume: what was answered is in the journal"
+                f"step {step + 1}: {len(lost)} of {len(rows)} rows have no verdict ({_why(lost)}); nothing was trained "
+                "on them. Mend the cause and resume: what was answered is in the journal"
             )
 
     def _too_many(self, rows: Sequence[Row]) -> bool:
