@@ -17,6 +17,7 @@ from pilotfish.curriculum import curriculum
 from pilotfish.engine.base import CallFailed
 from pilotfish.engine.transformers import TransformersEngine
 from pilotfish.episode import Episode
+from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.run import Gain, Run
 from pilotfish.train.diagnostics import holdout_figures
 from pilotfish.train.main import train
@@ -83,6 +84,18 @@ def test_a_run_killed_after_its_early_stop_takes_no_further_step(tmp_path: Path)
     train(made, run.folder)
     assert run.metrics.read_text() == logged
     assert run.state("finished") == {"best": 0}
+
+
+@pytest.mark.parametrize("place", ["train", "stages.one"])
+def test_a_patience_that_waits_on_no_holdout_is_refused_by_both_names(place: str, tmp_path: Path) -> None:
+    made = vowels_recipe(tmp_path, patience=2).model_dump(mode="json")
+    data = made if place == "train" else made | {"train": {}, "stages": {"one": made["train"], "none": None}}
+    assert parse_recipe(data).tasks is not None
+    assert parse_recipe(data | {"tasks": None}).tasks is None, "it may be measured"
+    with pytest.raises(
+        RecipeError, match=rf"{place}\.patience is 2, and tasks\.holdout 0: patience waits on the holdout"
+    ):
+        parse_recipe(data | {"tasks": made["tasks"] | {"holdout": 0}})
 
 
 def test_without_a_holdout_the_last_weights_are_kept(tmp_path: Path) -> None:
