@@ -16,10 +16,10 @@ from pilotfish import Journal, ScriptedEngine, Task, Verdict, topology
 from pilotfish.episode import Team
 from pilotfish.preflight.measured import measured
 from pilotfish.topology import critic, hint
-from pilotfish.train.credit import leaks
 from pilotfish.train.diagnostics import diagnose
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.row import Row, RowId
+from pilotfish.verify.registry import leaks
 from scene import TASKS, Scene, Spoken
 from tiny import save_tiny, tiny_tokenizer
 from training import TASKS as SUMS

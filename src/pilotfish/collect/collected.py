@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pilotfish.collect.store import Line, Store
 from pilotfish.task import Task
-from pilotfish.train.rollout import RIGHT
+from pilotfish.verify.verdict import RIGHT
 
 
 @dataclass(frozen=True)

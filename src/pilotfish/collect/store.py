@@ -24,7 +24,7 @@ from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.task import Task
 from pilotfish.team import Sampling
 from pilotfish.train.profile import TrainConfig
-from pilotfish.train.rollout import RIGHT
+from pilotfish.verify.verdict import RIGHT
 
 Place = tuple[str, int, int]
 """Task, set, round."""

@@ -29,8 +29,8 @@ from pilotfish.evaluate.comment import Says, says
 from pilotfish.evaluate.stats import Difference, Floats, Interval, mean_interval, paired_difference
 from pilotfish.task import Task
 from pilotfish.topology import Topology
-from pilotfish.train.credit import leaks
-from pilotfish.train.rollout import RIGHT
+from pilotfish.verify.registry import leaks
+from pilotfish.verify.verdict import RIGHT
 
 SAYS: tuple[Says, ...] = ("right", "unclear", "wrong")
 """From the comment that speaks for a draft to the one that speaks against it."""

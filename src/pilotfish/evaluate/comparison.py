@@ -15,7 +15,7 @@ from pilotfish.evaluate.table import Row
 from pilotfish.spending import arm_name
 from pilotfish.task import Task
 from pilotfish.team import Price
-from pilotfish.train.credit import leaks
+from pilotfish.verify.registry import leaks
 
 GAP = 0.04
 """The difference that `Row.tasks_needed` is told for."""

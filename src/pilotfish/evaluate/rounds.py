@@ -20,9 +20,9 @@ from pilotfish.episode import Episode, Judge, Turn
 from pilotfish.evaluate.stats import two_se
 from pilotfish.task import Task
 from pilotfish.topology import Topology
-from pilotfish.train.rollout import RIGHT
 from pilotfish.verify.form import form_fault
 from pilotfish.verify.majority import agree, agreeing, read_vote
+from pilotfish.verify.verdict import RIGHT
 
 LEADER, MAJORITY, AGENTS = "leader", "majority of agents", "mean of agents"
 MOST, FEWER, NOBODY, UNREAD = SIDES = ("the majority's", "a minority's", "no agent's", "not to be read")

@@ -19,7 +19,7 @@ from pilotfish.evaluate.record import ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, 
 from pilotfish.evaluate.scores import FILE
 from pilotfish.run import RunError
 from pilotfish.team import Usage
-from pilotfish.train.rollout import RIGHT
+from pilotfish.verify.verdict import RIGHT
 
 RESULTS = "results.json"
 

@@ -32,9 +32,10 @@ from pilotfish.team import Message
 from pilotfish.topology import Topology
 from pilotfish.train.chains import FORM, OUTCOMES, Pair, Sample, begun, judged, mend, pairs, spliced
 from pilotfish.train.profile import BacktrackConfig
-from pilotfish.train.rollout import RIGHT, TooManyOutages
+from pilotfish.train.rollout import TooManyOutages
 from pilotfish.train.sifted import sifted
 from pilotfish.verify import Verdict
+from pilotfish.verify.verdict import RIGHT
 from pilotfish.workshop import Workshop
 
 if TYPE_CHECKING:

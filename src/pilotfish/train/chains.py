@@ -22,9 +22,9 @@ from pilotfish.team import Messages
 from pilotfish.topology import Topology
 from pilotfish.topology.prompts import Prompt
 from pilotfish.train.profile import BacktrackConfig
-from pilotfish.train.rollout import RIGHT
 from pilotfish.verify import Verdict, contains_answer, extract_answer
 from pilotfish.verify.form import form_fault
+from pilotfish.verify.verdict import RIGHT
 
 if TYPE_CHECKING:
     from pilotfish.episode.room import Room

@@ -15,7 +15,7 @@ from pilotfish.engine.base import Completion
 from pilotfish.episode import Episode, fork
 from pilotfish.task import Task
 from pilotfish.train.profile import RewardConfig, TrainConfig
-from pilotfish.verify import contains_answer
+from pilotfish.verify import leaks
 from pilotfish.verify.form import form_fault
 
 
@@ -91,12 +91,6 @@ def _terms(reward: RewardConfig, said: Completion, task: Task, form: str, per_to
 
 def _whole(said: Completion, form: str) -> bool:
     return bool(said.text.strip()) and said.finish_reason == "stop" and form_fault(said.text, form) is None
-
-
-def leaks(task: Task, text: str) -> bool:
-    """Whether the trainee's words already contain a gold answer."""
-    golds = [task.answer, *task.meta.get("alt_answers", ())]
-    return any(contains_answer(str(gold), text, task.verifier) for gold in golds)
 
 
 def mean(values: Sequence[float | bool]) -> float:

@@ -9,10 +9,11 @@ from pilotfish.episode import Episode
 from pilotfish.evaluate.arms import words_of
 from pilotfish.task import Task
 from pilotfish.team import Usage
-from pilotfish.train.credit import leaks, mean
-from pilotfish.train.rollout import RIGHT
+from pilotfish.train.credit import mean
 from pilotfish.train.row import Row
 from pilotfish.verify.form import form_fault
+from pilotfish.verify.registry import leaks
+from pilotfish.verify.verdict import RIGHT
 
 
 def diagnose(

@@ -26,9 +26,6 @@ from pilotfish.train.decisions import on_branches
 from pilotfish.train.profile import TrainConfig
 from pilotfish.train.row import Row, RowId
 
-RIGHT = 0.5
-"""The reward from which an answer counts as right where right and wrong are counted: in the flips."""
-
 COLLECTED_AFTER = 100_000
 """New objects after which the garbage collector looks at them while rows are played."""
 

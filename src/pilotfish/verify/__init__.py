@@ -9,7 +9,7 @@ of the user's; `registry.py` picks one. `by_member.py`, `judge.py` and `reward_m
 
 from .extract import FORMS, Extraction, extract_answer
 from .pool import VerifierPool
-from .registry import VERIFIERS, contains_answer, equivalent, judge
+from .registry import VERIFIERS, contains_answer, equivalent, judge, leaks
 from .verdict import Verdict
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "equivalent",
     "extract_answer",
     "judge",
+    "leaks",
 ]

@@ -100,6 +100,12 @@ def equivalent(first: str, second: str, verifier: str = "maths") -> bool:
     raise ValueError(f"verifier {verifier!r} is not one of {', '.join(VERIFIERS)}")
 
 
+def leaks(task: Task, text: str) -> bool:
+    """Whether a text already contains a gold answer of a task."""
+    golds = [task.answer, *task.meta.get("alt_answers", ())]
+    return any(contains_answer(str(gold), text, task.verifier) for gold in golds)
+
+
 def contains_answer(gold: str, text: str, verifier: str = "maths") -> bool:
     """Whether the gold answer stands in a text as a whole number, word or formula (the leak rate of a hint).
 

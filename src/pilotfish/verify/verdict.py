@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pilotfish.episode.turn import Turn
 
+RIGHT = 0.5
+"""The reward from which an answer counts as right where right and wrong ones are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
