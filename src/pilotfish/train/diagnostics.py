@@ -15,6 +15,9 @@ from pilotfish.verify.form import form_fault
 from pilotfish.verify.registry import leaks
 from pilotfish.verify.verdict import RIGHT
 
+MOST_LOST = 0.1
+"""Share of the holdout that may lack a verdict where its accuracy chooses weights."""
+
 
 def diagnose(
     rows: Sequence[Row],
@@ -58,14 +61,16 @@ def diagnose(
     return metrics
 
 
-def holdout_figures(tasks: Sequence[Task], played: Mapping[str, Sequence[Episode]], outages: float) -> dict[str, float]:
+def holdout_figures(tasks: Sequence[Task], played: Mapping[str, Sequence[Episode]]) -> dict[str, float]:
     """What is logged of an evaluation on the holdout.
 
     Args:
         tasks: of the holdout.
         played: an episode a task, by topology; of several, the accuracy is the mean over them.
-        outages: where more than this share of the tasks have no verdict, or none has one, no accuracy is given: it
-            would be of other tasks than that of another step.
+
+    Returns:
+        Without an accuracy where more than `MOST_LOST` of the tasks have no verdict: it would be of other tasks than
+        that of another step.
     """
     leaked = [
         leaks(task, words_of(episode))
@@ -76,7 +81,7 @@ def holdout_figures(tasks: Sequence[Task], played: Mapping[str, Sequence[Episode
     lost = sum(None in rewards for rewards in zip(*verdicts.values(), strict=True))
     figures = {"holdout/leak_rate": mean(leaked), "holdout/no_verdict": lost}
     judged = {name: [reward for reward in rewards if reward is not None] for name, rewards in verdicts.items()}
-    if lost > outages * len(tasks) or not all(judged.values()):
+    if lost > MOST_LOST * len(tasks) or not all(judged.values()):
         return figures
     accuracy = {name: mean(rewards) for name, rewards in judged.items()}
     if len(played) > 1:

@@ -198,7 +198,7 @@ class Learning:
             title(topology): self.on_holdout(Arm(f"step {step}", topology, team))
             for topology in (self.topology, *self.mix)
         }
-        figures = holdout_figures(self.groups.tasks.holdout, played, self.config.outages)
+        figures = holdout_figures(self.groups.tasks.holdout, played)
         if self.main:
             self.run.log({"kind": "holdout", "step": step, **figures})
             tell(trainer, figures)

@@ -202,8 +202,7 @@ class TrainConfig(BaseModel):
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many holdout evaluations without a new best; needs `tasks.holdout` above 0."""
     outages: float = Field(default=0.5, gt=0, le=1)
-    """Stop the run when more than this share of a step's rows has no verdict; an evaluation on the holdout that lacks
-    more of its tasks' verdicts counts as not measured."""
+    """Stop the run when more than this share of a step's rows has no verdict."""
     gradient_checkpointing: bool = False
     """Compute activations twice to save memory."""
     report_to: tuple[str, ...] = ()
