@@ -21,10 +21,14 @@ async def mine(task, room):
 """
 
 
-def test_another_text_of_the_users_topology_is_refused_in_the_same_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("votes", [0, 1, 2], ids=["itself", "voted on", "in a vote of votes"])
+def test_another_text_of_the_users_topology_is_refused_in_the_same_run(votes: int, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
-    recipe = parse_recipe({"team": {"actor": {"model": "m"}}, "topology": f"{file}:mine"})
+    topology: dict[str, Any] = {"name": f"{file}:mine"}
+    for _ in range(votes):
+        topology = {"name": "vote", "options": {"of": topology["name"], "options": topology.get("options", {})}}
+    recipe = parse_recipe({"team": {"actor": {"model": "m"}}, "topology": topology})
     Run(tmp_path / "run", recipe).hold_code()
     Run(tmp_path / "run", recipe).hold_code()
     file.write_text(OWN.replace("hi", "hello"))

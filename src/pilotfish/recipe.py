@@ -71,6 +71,14 @@ class TopologyConfig(Model):
         prompts = {"prompts": self.prompts} if self.prompts else {}
         return find(self.name).bind(**self.options, **prompts)
 
+    def names(self) -> list[str]:
+        """Its own, and those of the topologies that it plays (a vote's `of`)."""
+        names, options = [self.name], self.options
+        while isinstance(of := options.get("of"), str):
+            names.append(of)
+            options = options.get("options") or {}
+        return names
+
 
 class TasksConfig(Model):
     """What is learned on."""

@@ -168,7 +168,7 @@ class Run:
             RunError: the file has changed since the run began.
         """
         begun = self.state("topology")
-        texts = {config.name: digest(config.name) for config in (self.recipe.topology, *self.recipe.mix)}
+        texts = {name: digest(name) for name in self._topologies()}
         sources = self.recipe.tasks.train if self.recipe.tasks else ()
         texts |= {name: own.digest("verifier", name) for source in sources if (name := source.own_verifier)}
         for name, text in texts.items():
@@ -178,6 +178,9 @@ class Run:
                     "with --run"
                 )
         self.keep("topology", texts)
+
+    def _topologies(self) -> list[str]:
+        return [name for config in (self.recipe.topology, *self.recipe.mix) for name in config.names()]
 
     def curriculum(self, told: Callable[[str, int, dict[str, float]], None]) -> Curriculum:
         """The tasks of the run: divided when it begins, and the same from then on.
@@ -192,7 +195,7 @@ class Run:
         self.hold_code()
         begun = self.root.state("curriculum")
         tasks = curriculum(self.recipe, begun)
-        digests = tasks.digests(whole=any(digest(config.name) for config in (self.recipe.topology, *self.recipe.mix)))
+        digests = tasks.digests(whole=any(map(digest, self._topologies())))
         self._hold_tasks(tasks, begun.get("digests", {}), digests, told)
         self.root.keep("curriculum", {**tasks.ids(), "digests": digests})
         if tasks.repeats:
