@@ -109,17 +109,6 @@ def test_a_run_that_has_kept_no_digests_goes_on(tmp_path: Path) -> None:
     assert "9" in [task.answer for task in run.curriculum(silent).train + run.curriculum(silent).holdout]
 
 
-def test_a_task_that_is_made_otherwise_is_told_since_nobody_can_restore_it(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", learning({"source": "gym:chain_sum", "size": 4}))
-    first = run.curriculum(silent).train[0].id
-    begun = run.state("curriculum")
-    run.keep("curriculum", {**begun, "digests": {**begun["digests"], first: "another process's"}})
-    told: list[str] = []
-    run.curriculum(lambda kind, step, figures: told.append(kind))
-    assert [note for note in told if "makes 1 tasks otherwise than when this run began" in note and first in note]
-    assert run.state("curriculum") == begun
-
-
 def test_a_line_that_a_kill_left_unfinished_costs_no_other(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", parse_recipe({"team": {"actor": {"model": "m"}}, "topology": "solo"}))
     run.log({"kind": "step", "step": 1})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from reasoning_gym.factory import DATASETS
 
+from pilotfish.gym import BY_HASH
 from pilotfish.task import Task, TaskError, TaskSource, load_tasks
 
 
@@ -266,3 +269,35 @@ def test_loading_a_file_imports_neither_torch_nor_datasets_nor_the_gym(tmp_path:
         [sys.executable, "-c", code + check, str(written(tmp_path, row(0)))], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+MAKE = """
+import sys
+from pilotfish.task import TaskError, load_tasks
+for name in sys.argv[1:]:
+    try:
+        print(load_tasks({"source": f"gym:{name}", "size": 2, "seed": 5}))
+    except TaskError as error:
+        print(error)
+"""
+
+
+def made_under(hash_seed: int, names: Iterable[str]) -> str:
+    """Tasks of gym sets, as a process with this order of sets makes them."""
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    command = [sys.executable, "-c", MAKE, *names]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_gym_set_that_hangs_on_the_order_of_pythons_sets_is_the_same_in_each_process() -> None:
+    assert made_under(1, ["word_ladder"]) == made_under(2, ["word_ladder"])
+
+
+def test_no_other_gym_set_hangs_on_it() -> None:
+    others = sorted(set(DATASETS) - BY_HASH)
+    assert made_under(1, others) == made_under(2, others)
+
+
+def test_what_is_wrong_with_such_a_set_is_told_as_with_others() -> None:
+    with pytest.raises(TaskError, match=r"^gym:word_ladder: the options .* are not accepted \("):
+        load_tasks({"source": "gym:word_ladder", "size": 1, "options": {"min_word_length": -1}})

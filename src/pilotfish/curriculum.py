@@ -28,8 +28,6 @@ class Curriculum:
     """To choose the best checkpoint by; never trained on."""
     repeats: list[Overlap]
     """Training tasks that stand in an evaluation benchmark: dropped, unless the recipe keeps them."""
-    made: frozenset[str] = frozenset()
-    """Ids of reasoning-gym's tasks: it makes some of its data sets otherwise in each process."""
 
     def ids(self) -> dict[str, list[str]]:
         """Which tasks a run keeps."""
@@ -61,11 +59,9 @@ def curriculum(recipe: Recipe, recorded: Mapping[str, Any] | None = None) -> Cur
     config = recipe.tasks
     if config is None:
         raise RecipeError("tasks is missing: name what to train on, e.g. `tasks: {train: math8k, holdout: 64}`")
-    sources = [(source, load_tasks(source)) for source in config.train]
-    tasks = _mixed([found for _, found in sources])
-    made = frozenset(task.id for source, found in sources if source.kind == "gym" for task in found)
+    tasks = _mixed([load_tasks(source) for source in config.train])
     if recorded:
-        return _again(tasks, recorded, made)
+        return _again(tasks, recorded)
     benchmarks = {source.title: load_tasks(source) for source in recipe.evaluate.benchmarks}
     tasks, repeats = without_overlap(tasks, benchmarks, config.overlap)
     first = list({task.question: at for at, task in reversed(list(enumerate(tasks)))}.values())[::-1]
@@ -74,7 +70,7 @@ def curriculum(recipe: Recipe, recorded: Mapping[str, Any] | None = None) -> Cur
     held = sorted(random.Random(recipe.seed).sample(first, config.holdout))
     questions = {tasks[at].question for at in held}
     train = [task for task in tasks if task.question not in questions]
-    return Curriculum(train[: config.limit], [tasks[at] for at in held], repeats, made)
+    return Curriculum(train[: config.limit], [tasks[at] for at in held], repeats)
 
 
 def _mixed(sources: Sequence[Sequence[Task]]) -> list[Task]:
@@ -91,12 +87,12 @@ def _mixed(sources: Sequence[Sequence[Task]]) -> list[Task]:
     return mixed
 
 
-def _again(tasks: Sequence[Task], recorded: Mapping[str, Any], made: frozenset[str]) -> Curriculum:
+def _again(tasks: Sequence[Task], recorded: Mapping[str, Any]) -> Curriculum:
     known = {task.id: task for task in tasks}
     missing = [id for id in (*recorded["train"], *recorded["holdout"]) if id not in known]
     if missing:
         raise RecipeError(f"tasks.train no longer holds {missing[0]!r}, which this run began with; restore the source")
-    return Curriculum([known[id] for id in recorded["train"]], [known[id] for id in recorded["holdout"]], [], made)
+    return Curriculum([known[id] for id in recorded["train"]], [known[id] for id in recorded["holdout"]], [])
 
 
 def _digest(task: Task, whole: bool) -> str:

@@ -186,7 +186,7 @@ class Run:
         """The tasks of the run: divided when it begins, and the same from then on.
 
         Args:
-            told: called with a note where training tasks stand in a benchmark too, or are made anew.
+            told: called with a note where training tasks stand in a benchmark too.
 
         Raises:
             RecipeError: see `pilotfish.curriculum`.
@@ -196,34 +196,19 @@ class Run:
         begun = self.root.state("curriculum")
         tasks = curriculum(self.recipe, begun)
         digests = tasks.digests(whole=any(map(digest, self._topologies())))
-        self._hold_tasks(tasks, begun.get("digests", {}), digests, told)
+        self._hold_tasks(begun.get("digests", {}), digests)
         self.root.keep("curriculum", {**tasks.ids(), "digests": digests})
         if tasks.repeats:
             self.root.keep("overlap", {"repeats": [str(repeat) for repeat in tasks.repeats]})
             told(f"note: {listed(tasks.repeats)}", 0, {})
         return tasks
 
-    def _hold_tasks(
-        self,
-        tasks: Curriculum,
-        begun: Mapping[str, str],
-        now: Mapping[str, str],
-        told: Callable[[str, int, dict[str, float]], None],
-    ) -> None:
-        """Refuse a task that is another than when the run began; what is made anew is told alone, since nobody can
-        restore it."""
-        changed = [id for id, text in now.items() if begun.get(id, text) != text]
-        if edited := next((id for id in changed if id not in tasks.made), None):
+    def _hold_tasks(self, begun: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Refuse a task that is another than when the run began."""
+        if edited := next((id for id, text in now.items() if begun.get(id, text) != text), None):
             raise RunError(
                 f"tasks.train: {edited!r} (its question, answer or what else is played or judged) has changed since "
                 f"{self.root.folder} began; restore the source, or train into another folder with --run"
-            )
-        if changed:
-            told(
-                f"note: reasoning-gym makes {len(changed)} tasks otherwise than when this run began ({changed[0]!r} is "
-                "the first)",
-                0,
-                {},
             )
 
     def __enter__(self) -> Run:
