@@ -37,7 +37,9 @@ def measure(kind: str, width: int) -> None:
     first = timed(learn)
     lost = sum(int((~part.grad.isfinite()).sum()) for part in inputs if part.grad is not None)
     rest = timed(lambda: [learn() for _ in range(TIMES)]) / TIMES
-    print(f"value {kind}_{width} first_ms {first * 1e3:.1f} then_ms {rest * 1e3:.2f} not_finite {lost}", flush=True)
+    print(f"value {kind}_{width}_first_ms {first * 1e3:.1f}")
+    print(f"value {kind}_{width}_then_ms {rest * 1e3:.2f}")
+    print(f"value {kind}_{width}_not_finite {lost}", flush=True)
 
 
 def mask(width: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from pilotfish.recipe import LoraConfig, parse_recipe
 from pilotfish.train.main import train
 from pilotfish.train.sft import IGNORED, sft, tokenize
 from pilotfish.train.updates import LOST_UPDATES, NotFinite
-from tiny import save_tiny, tiny_tokenizer
+from tiny import save_tiny, spoil, tiny_tokenizer
 
 torch.set_num_threads(1)
 ROWS = [row("sums", "solve", ask(f"What is the sum of {n} and 7?"), f"The answer is {n + 7}.") for n in range(12, 20)]
@@ -123,13 +122,6 @@ def test_a_tokenizer_without_a_chat_template_is_refused():
         tokenize(tiny_tokenizer(template=None), ROWS, 100)
 
 
-def spoilt(module: torch.nn.Module, updates: set[int]) -> None:
-    """Let a weight's gradient hold a NaN in some of its backward passes."""
-    passes = itertools.count()
-    weight = next(weight for weight in module.parameters() if weight.ndim == 2)
-    weight.register_hook(lambda gradient: gradient * torch.nan if next(passes) in updates else gradient)
-
-
 @pytest.fixture
 def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[int]], None]:
     """Spoils these updates of the next fine-tuning."""
@@ -137,7 +129,7 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[int]], None]:
     def losing(updates: set[int]) -> None:
         def loading(*args, **named):
             found, tokenizer = load(*args, **named)
-            spoilt(found, updates)
+            spoil(found, updates)
             return found, tokenizer
 
         monkeypatch.setattr("pilotfish.engine.loading.load", loading)

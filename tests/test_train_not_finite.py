@@ -13,20 +13,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from pilotfish.engine.loading import load
 from pilotfish.train.attention import without_cudnn
 from pilotfish.train.updates import LOST_UPDATES, NotFinite
-from tiny import save_tiny
+from tiny import save_tiny, spoil
 from training import PROMPTS, Learned, learn, recipe
 
 
 def spoilt(folder: Path, updates: set[int]) -> Any:
     """A model whose gradient holds a NaN in some of its backward passes."""
     model = load(str(folder), dtype="float32", device="cpu")[0]
-    passes = itertools.count()
-    weight = next(weight for weight in model.parameters() if weight.ndim == 2)
-
-    def hook(gradient: torch.Tensor) -> torch.Tensor:
-        return gradient * torch.nan if next(passes) in updates else gradient
-
-    weight.register_hook(hook)
+    spoil(model, updates)
     return model
 
 

@@ -6,7 +6,9 @@ save_tiny(folder)      # the same two as a Hugging Face folder
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Collection
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,13 @@ def save_tiny(folder: Path, seed: int = 0) -> Path:
     tiny_model(seed).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+def spoil(model: torch.nn.Module, updates: Collection[int]) -> None:
+    """Let the gradient of a weight hold a NaN in some of the model's backward passes, counted from 0."""
+    passes = itertools.count()
+    weight = next(weight for weight in model.parameters() if weight.ndim == 2)
+    weight.register_hook(lambda gradient: gradient * torch.nan if next(passes) in updates else gradient)
 
 
 def halted(model: Any, after: int = 0) -> tuple[threading.Event, threading.Event]:

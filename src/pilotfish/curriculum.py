@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from pilotfish.episode.calls import digest
 from pilotfish.overlap import Overlap, without_overlap
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.task import Task, TaskError, load_tasks
@@ -97,5 +97,5 @@ def _again(tasks: Sequence[Task], recorded: Mapping[str, Any]) -> Curriculum:
 
 def _digest(task: Task, whole: bool) -> str:
     read = task.meta if whole or task.verifier not in NAMES else {k: task.meta[k] for k in READ if k in task.meta}
-    parts = [task.question, task.answer, task.verifier, task.instruction, task.choices, read]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    ordered = json.dumps(read, sort_keys=True)
+    return digest(task.question, task.answer, task.verifier, task.instruction, task.choices, ordered)

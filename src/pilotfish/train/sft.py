@@ -48,7 +48,7 @@ class SftMetrics(TypedDict):
     dropped: int
     """Rows longer than `max_length` tokens, left out whole: an answer that is cut has no end to learn."""
     lost: int
-    """Updates that were left out, since their gradient was not finite."""
+    """Updates that were left out, since their gradient was not finite, in the call that ended it."""
     steps: int
     loss: float
     """Mean cross-entropy of a learned token, in nats, over the run."""
