@@ -28,6 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+CONFIDENCE = 0.95
+"""Coverage of the bootstrap intervals."""
 _FEW_LEVELS = 64
 _CELLS = 2_000_000
 """Most resampled values held at once: 16 MB of values and 8 MB of indices."""
@@ -56,76 +58,65 @@ class Difference(Interval):
     """Tasks on which it scores lower (right to wrong)."""
 
 
-def mean_interval(values: ArrayLike, *, confidence: float = 0.95, draws: int = 10_000, seed: int = 0) -> Interval:
+def mean_interval(values: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Interval:
     """Mean reward with its bootstrap interval over tasks.
 
     Args:
         values: rewards in [0, 1], shape (tasks,) or (tasks, samples); None or nan where there is no verdict. A task's
             score is the mean over its judged samples.
-        confidence: coverage of the interval, in (0, 1).
         draws: bootstrap resamples.
         seed: the same seed and values give the same interval.
 
     Raises:
-        ValueError: a reward outside [0, 1], a wrong shape, or a confidence outside (0, 1).
+        ValueError: a reward outside [0, 1], or a wrong shape.
     """
-    return macro_interval([values], confidence=confidence, draws=draws, seed=seed)
+    return macro_interval([values], draws=draws, seed=seed)
 
 
-def macro_interval(
-    benchmarks: Sequence[ArrayLike], *, confidence: float = 0.95, draws: int = 10_000, seed: int = 0
-) -> Interval:
+def macro_interval(benchmarks: Sequence[ArrayLike], *, draws: int = 10_000, seed: int = 0) -> Interval:
     """Plain average of the benchmarks' mean rewards, however large each is; tasks are resampled within benchmarks.
 
     Args:
         benchmarks: each one's rewards, as for `mean_interval`.
-        confidence, draws, seed: as for `mean_interval`. The quantiles are those for the smallest benchmark.
+        draws, seed: as for `mean_interval`. The quantiles are those for the smallest benchmark.
 
     Raises:
         ValueError: no benchmark at all, or what `mean_interval` refuses.
     """
-    return _interval([_task_scores(values) for values in benchmarks], (0.0, 1.0), confidence, draws, seed)
+    return _interval([_task_scores(values) for values in benchmarks], (0.0, 1.0), draws, seed)
 
 
-def paired_difference(
-    a: ArrayLike, b: ArrayLike, *, confidence: float = 0.95, draws: int = 10_000, seed: int = 0
-) -> Difference:
+def paired_difference(a: ArrayLike, b: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Difference:
     """Mean of `a` minus mean of `b` on the same tasks, with its bootstrap interval over tasks.
 
     Args:
         a: rewards of the first arm, (tasks,) or (tasks, samples); the arms may have different numbers of samples.
         b: rewards of the second arm, its tasks in the same order.
-        confidence, draws, seed: as for `mean_interval`.
+        draws, seed: as for `mean_interval`.
 
     Raises:
         ValueError: different numbers of tasks, a reward outside [0, 1], a wrong shape.
     """
-    return macro_difference([(a, b)], confidence=confidence, draws=draws, seed=seed)
+    return macro_difference([(a, b)], draws=draws, seed=seed)
 
 
 def macro_difference(
-    benchmarks: Sequence[tuple[ArrayLike, ArrayLike]],
-    *,
-    confidence: float = 0.95,
-    draws: int = 10_000,
-    seed: int = 0,
+    benchmarks: Sequence[tuple[ArrayLike, ArrayLike]], *, draws: int = 10_000, seed: int = 0
 ) -> Difference:
     """Paired difference of the plain averages over benchmarks; the counterpart of `macro_interval`.
 
     Args:
         benchmarks: for each the two arms' rewards, as for `paired_difference`.
-        confidence, draws, seed: as for `macro_interval`.
+        draws, seed: as for `macro_interval`.
 
     Raises:
         ValueError: no benchmark at all, or what `paired_difference` refuses.
     """
     gaps = [_gaps(a, b) for a, b in benchmarks]
-    return _difference(_interval(gaps, (-1.0, 1.0), confidence, draws, seed), np.concatenate(gaps))
+    return _difference(_interval(gaps, (-1.0, 1.0), draws, seed), np.concatenate(gaps))
 
 
-def nested_difference(
-    a: ArrayLike, b: ArrayLike, *, confidence: float = 0.95, draws: int = 10_000, seed: int = 0
-) -> Difference:
+def nested_difference(a: ArrayLike, b: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Difference:
     """Difference of two methods over training seeds and tasks together: would other seeds and other tasks agree?
 
     Tasks are resampled, jointly for both arms. Seeds cannot be: a bootstrap of three values never leaves their range
@@ -137,7 +128,7 @@ def nested_difference(
     Args:
         a: rewards of the first method, shape (seeds, tasks), two seeds or more; (tasks,) if it was not trained.
         b: rewards of the second, likewise; the arms may have different numbers of seeds.
-        confidence, draws, seed: as for `mean_interval`.
+        draws, seed: as for `mean_interval`.
 
     Raises:
         ValueError: a trained arm with one seed, different numbers of tasks, a reward outside [0, 1].
@@ -152,7 +143,7 @@ def nested_difference(
     def seeds_too(rng: np.random.Generator) -> Floats:
         return _seed_effect(first, draws, rng) - _seed_effect(second, draws, rng)
 
-    return _difference(_interval([gaps], (-1.0, 1.0), confidence, draws, seed, seeds_too), gaps)
+    return _difference(_interval([gaps], (-1.0, 1.0), draws, seed, seeds_too), gaps)
 
 
 def standard_error(values: ArrayLike) -> float:
@@ -232,7 +223,6 @@ def tasks_needed(difference: float, discordant: float, power: float = 0.8, alpha
 def _interval(
     groups: Sequence[Floats],
     bounds: tuple[float, float],
-    confidence: float,
     draws: int,
     seed: int,
     effect: Callable[[np.random.Generator], Floats] | None = None,
@@ -245,8 +235,6 @@ def _interval(
     """
     if not groups:
         raise ValueError("an average over benchmarks needs at least one benchmark")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
     kept = [scores[~np.isnan(scores)] for scores in groups]
     n, total = sum(map(len, kept)), sum(map(len, groups))
     if not all(map(len, kept)):
@@ -255,7 +243,7 @@ def _interval(
     means = np.mean([_resampled_means(scores, bounds, draws, rng) for scores in kept], axis=0)
     if effect is not None:
         means += effect(rng)
-    tail = _tail(min(map(len, kept)), confidence)
+    tail = _tail(min(map(len, kept)))
     low, high = np.clip(np.quantile(means, [tail, 1 - tail]), *bounds)
     return Interval(float(np.mean([scores.mean() for scores in kept])), float(low), float(high), n, total - n)
 
@@ -278,11 +266,11 @@ def _resampled_means(scores: Floats, bounds: tuple[float, float], draws: int, rn
     return np.concatenate([scores[rng.integers(n, size=(part, n), dtype=np.int32)].mean(axis=1) for part in parts])
 
 
-def _tail(n: int, confidence: float) -> float:
+def _tail(n: int) -> float:
     """Probability to cut off at each end: the normal one, moved out by Student's t with n - 1 degrees of freedom
     (Cornish-Fisher expansion) and by sqrt(n / (n - 1))."""
     freedom = max(1, n - 1)
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
     t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     return NormalDist().cdf(-t * sqrt(n / freedom))
 
