@@ -90,6 +90,46 @@ def test_controls_of_a_team_without_a_trainee_are_left_out_with_a_word(server: M
     assert [row.name for row in first.rows] == ["vote", "reflect", "solo"]
 
 
+def untrained(folder: Path, base_url: str, **evaluate: Any) -> dict[str, Any]:
+    """A recipe whose adviser is not trained yet."""
+    data = board(folder, base_url, **{"against": ["solo"], "controls": ["empty", "constant", "shuffled"], **evaluate})
+    sampling = {"temperature": 0, "max_tokens": 2}
+    collaborator = {"model": str(save_tiny(folder / "mind")), "train": "full", "sampling": sampling}
+    return {**data, "topology": "hint", "team": {"collaborator": collaborator, **data["team"]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told", "played"),
+    [
+        ({}, [": constant", ": big: constant"], ["solo", "hint, untrained", "empty words", "another task's words"]),
+        (
+            {"untrained": False},
+            [
+                " and with evaluate.untrained: false: empty, constant, shuffled",
+                " and with evaluate.untrained: false: big: empty, big: constant, big: shuffled",
+            ],
+            ["solo"],
+        ),
+    ],
+)
+def test_controls_that_need_trained_weights_are_left_out_with_a_word(
+    changes: dict[str, Any], told: list[str], played: list[str], server: MockServer, tmp_path: Path
+) -> None:
+    data = untrained(tmp_path, server.base_url, models=BIG, **changes)
+    with pytest.warns(UserWarning, match="left out, for lack of") as warned:
+        (first, _) = play(data, tmp_path / "run")
+    lines = [str(one.message) for one in warned]
+    assert lines == [f"evaluate.controls are left out, for lack of trained weights{more}" for more in told]
+    assert [row.name for row in first.rows] == [*played, *(f"big: {name}" for name in played)]
+
+
+@pytest.mark.filterwarnings("ignore:evaluate.controls are left out")
+def test_an_evaluation_of_nothing_is_refused(server: MockServer, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"nothing is measured: no trained weights, evaluate\.untrained is"):
+        play(untrained(tmp_path, server.base_url, untrained=False, against=[]), tmp_path / "run")
+    assert not server.calls
+
+
 def test_the_servers_own_count_is_the_reports(server: MockServer, tmp_path: Path) -> None:
     play(board(tmp_path, server.base_url, models=BIG, samples=2), tmp_path / "run")
     told = [asked["actor"] for asked in record(tmp_path / "run")["asked"].values()]

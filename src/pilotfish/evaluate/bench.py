@@ -96,8 +96,8 @@ def evaluate(
         processes: of which this is the main one, and the others follow; this one alone when None.
 
     Raises:
-        RecipeError: no benchmark to evaluate on, `evaluate.seeds` names a run without the same figures, or a recipe
-            that several processes cannot play.
+        RecipeError: no benchmark to evaluate on, nothing to play there, `evaluate.seeds` names a run without the same
+            figures, or a recipe that several processes cannot play.
         RunError: nothing is to be played, and no arm is recorded whole.
         MaxCostReached: the run has spent what it may; says what is left.
     """
@@ -194,6 +194,11 @@ async def _measured(
             # What is measured beside the episodes asks nobody.
             silent = replace(on, judge=heard_before(on.judge, recipe.members(), judging, on.journal))
             measured.append(await measure(silent, arms, others, counted))
+    if not measured:
+        raise RecipeError(
+            "nothing is measured: no trained weights, evaluate.untrained is false and nothing stands in "
+            "evaluate.against; set one of the two, or train first"
+        )
     first, *further = measured
     return [replace(first, search=search), *further]
 

@@ -22,6 +22,7 @@ from pilotfish.evaluate.arms import (
     baselines,
     best_constant,
     control,
+    leading,
     titles,
     variants,
 )
@@ -106,6 +107,8 @@ def arms_of(model: str, recipe: Recipe, run: Run, seats: Seating, weights: Weigh
         weights: as for `standard_arms`.
     """
     team = recipe.teams()[model]
+    found = standard_arms(team, run, seats, weights)
+    _warn_of_lacking(model, recipe, found)
     other = {name: member for name, member in team.team.items() if member.deployment != recipe.team[name].deployment}
     return [
         replace(
@@ -114,8 +117,21 @@ def arms_of(model: str, recipe: Recipe, run: Run, seats: Seating, weights: Weigh
             model=model,
             deployments={name: f"{other[name].deployment} {arm.team.engines[name].identity}" for name in other},
         )
-        for arm in standard_arms(team, run, seats, weights)
+        for arm in found
     ]
+
+
+def _warn_of_lacking(model: str, recipe: Recipe, arms: Sequence[Arm]) -> None:
+    """Say which controls a team's arms leave without words to replace."""
+    lead, controls = leading(arms), recipe.evaluate.controls
+    if recipe.trainee is None or (lead and lead.role == "trained"):
+        return
+    lacking = [name for name in controls if name == "constant" or (lead is None and name in CONTROLS)]
+    if lacking:
+        why = "" if lead else " and with evaluate.untrained: false"
+        named = ", ".join(arm_name(model, name) for name in lacking)
+        told = f"evaluate.controls are left out, for lack of trained weights{why}: {named}"
+        warnings.warn(told, stacklevel=1)  # from here, so that it is told once whoever asks
 
 
 def standard_arms(recipe: Recipe, run: Run, seats: Seating, weights: Weights = on_disk) -> list[Arm]:
@@ -190,7 +206,7 @@ def _trained(run: Run) -> Iterator[tuple[str, Path, int]]:
 async def constant(recipe: Recipe, run: Run, arms: Sequence[Arm], on: Field) -> tuple[list[Arm], list[Played]]:
     """The control that says on every task the words that serve best on the training holdout, and what was played on it
     to find them."""
-    if "constant" not in recipe.evaluate.controls or arms[-1].role != "trained":
+    if "constant" not in recipe.evaluate.controls or not arms or arms[-1].role != "trained":
         return [], []
     tasks = curriculum(recipe, run.state("curriculum")).holdout
     if not tasks:
