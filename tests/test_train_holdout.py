@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -17,10 +18,12 @@ from pilotfish.curriculum import curriculum
 from pilotfish.engine.base import CallFailed
 from pilotfish.engine.transformers import TransformersEngine
 from pilotfish.episode import Episode
+from pilotfish.preflight.doctor import recipe_findings
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.run import Gain, Run
 from pilotfish.train import diagnostics
 from pilotfish.train.diagnostics import holdout_figures
+from pilotfish.train.early_stop import check_patience
 from pilotfish.train.main import train
 from pilotfish.verify import VerifierPool
 from training import vowels_recipe
@@ -88,15 +91,28 @@ def test_a_run_killed_after_its_early_stop_takes_no_further_step(tmp_path: Path)
 
 
 @pytest.mark.parametrize("place", ["train", "stages.one"])
-def test_a_patience_that_waits_on_no_holdout_is_refused_by_both_names(place: str, tmp_path: Path) -> None:
-    made = vowels_recipe(tmp_path, patience=2).model_dump(mode="json")
+def test_a_patience_that_waits_on_no_holdout_is_refused_before_training(place: str, tmp_path: Path) -> None:
+    made = vowels_recipe(tmp_path, holdout=0, patience=2).model_dump(mode="json")
     data = made if place == "train" else made | {"train": {}, "stages": {"one": made["train"], "none": None}}
-    assert parse_recipe(data).tasks is not None
-    assert parse_recipe(data | {"tasks": None}).tasks is None, "it may be measured"
-    with pytest.raises(
-        RecipeError, match=rf"{place}\.patience is 2, and tasks\.holdout 0: patience waits on the holdout"
-    ):
-        parse_recipe(data | {"tasks": made["tasks"] | {"holdout": 0}})
+    told = f"{place}.patience is 2, and tasks.holdout 0: patience waits on the holdout"
+    with pytest.raises(RecipeError, match=re.escape(f"{told}; raise tasks.holdout, or leave patience out")):
+        train(parse_recipe(data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    [found] = [finding for finding in recipe_findings(parse_recipe(data)) if finding.name == "patience"]
+    assert (found.status, found.what) == ("fail", told)
+    check_patience(parse_recipe(data | {"tasks": None}))
+    check_patience(parse_recipe(data | {"tasks": made["tasks"] | {"holdout": 1}}))
+
+
+@pytest.mark.parametrize("place", ["", "stages/one"])
+def test_a_run_that_has_begun_with_it_is_read_and_goes_on(place: str, tmp_path: Path) -> None:
+    made = vowels_recipe(tmp_path, holdout=0, steps=1, patience=2).model_dump(mode="json")
+    data = made if not place else made | {"train": {}, "stages": {"one": made["train"]}}
+    folder = tmp_path / "run"
+    assert Run(folder, parse_recipe(data)).recipe == Run(folder).recipe
+    (folder / place).mkdir(parents=True, exist_ok=True)
+    (folder / place / "metrics.jsonl").touch()
+    assert train(parse_recipe(data), folder).best_step == 1
 
 
 def test_without_a_holdout_the_last_weights_are_kept(tmp_path: Path) -> None:

@@ -234,7 +234,6 @@ class Recipe(Model):
             topology.load()
         self._check_mix()
         self._check_judges()
-        self._check_patience()
         if self.stages and self.train != TrainConfig():
             raise ValueError("train and stages are both given; put the training into a stage of its own")
         if self.stages and not trainees:
@@ -262,17 +261,6 @@ class Recipe(Model):
             stored = isinstance(config, TrainConfig) and config.prefix != "fresh"
             if stored or isinstance(config, BacktrackConfig | CollectStage):
                 raise ValueError("mix: answers are stored for one topology; leave mix out, or train with prefix: fresh")
-
-    def _check_patience(self) -> None:
-        if self.tasks is None or self.tasks.holdout:
-            return
-        stages = {f"stages.{name}": config for name, config in self.stages.items()}
-        for place, config in {"train": self.train, **stages}.items():
-            if isinstance(config, TrainConfig) and config.patience:
-                raise ValueError(
-                    f"{place}.patience is {config.patience}, and tasks.holdout 0: patience waits on the holdout; raise "
-                    "tasks.holdout, or leave patience out"
-                )
 
     @property
     def judges(self) -> list[str]:

@@ -37,6 +37,7 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
             yield _served(name, member)
     yield from _shares(recipe)
     yield from _trackers(recipe)
+    yield from _patience(recipe)
     tasks: dict[str, list[Task]] = {}
     yield from _tasks(recipe, tasks)
     form = recipe.topology.load().form
@@ -142,6 +143,18 @@ def _trackers(recipe: Recipe) -> Iterator[Finding]:
         yield Finding("fail", "report_to", what.removeprefix("report_to: "), way_out)
         return
     yield Finding("ok", "report_to", ", ".join(named))
+
+
+def _patience(recipe: Recipe) -> Iterator[Finding]:
+    """Whether an early stop has a holdout to wait on."""
+    from pilotfish.recipe import RecipeError
+    from pilotfish.train.early_stop import check_patience
+
+    try:
+        check_patience(recipe)
+    except RecipeError as error:
+        what, _, way_out = str(error).partition("; ")
+        yield Finding("fail", "patience", what, way_out)
 
 
 def _tasks(recipe: Recipe, found: dict[str, list[Task]]) -> Iterator[Finding]:

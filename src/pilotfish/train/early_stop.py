@@ -11,6 +11,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from math import inf, isnan
+from pathlib import Path
+
+from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.train.profile import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +82,26 @@ class EarlyStop:
         """Measured evaluations since the best one."""
         best = self.best_step
         return sum(best is not None and step > best and value is not None for step, value in self._history.items())
+
+
+def check_patience(recipe: Recipe, folder: Path | None = None) -> None:
+    """Make sure that a training has the holdout that its patience waits on. One that has begun without it goes on,
+    since a run's settings cannot change.
+
+    Args:
+        recipe: what is to be trained.
+        folder: the run's, where it may have begun.
+
+    Raises:
+        RecipeError: names both fields.
+    """
+    if recipe.tasks is None or recipe.tasks.holdout:
+        return
+    stages = {f"stages.{name}": (config, f"stages/{name}") for name, config in recipe.stages.items()}
+    for place, (config, own) in {"train": (recipe.train, ""), **stages}.items():
+        begun = folder is not None and (folder / own / "metrics.jsonl").exists()
+        if isinstance(config, TrainConfig) and config.patience and not begun:
+            raise RecipeError(
+                f"{place}.patience is {config.patience}, and tasks.holdout 0: patience waits on the holdout; raise "
+                "tasks.holdout, or leave patience out"
+            )

@@ -15,6 +15,7 @@ from pilotfish.engine.meter import Meter
 from pilotfish.processes import Processes, check_recipe, joined
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
+from pilotfish.train.early_stop import check_patience
 from pilotfish.train.learning import learn
 from pilotfish.train.profile import SftConfig, TrainConfig, passes
 from pilotfish.train.trackers import check_trackers
@@ -43,8 +44,8 @@ def train(
         The run; its `best` holds the weights that did best on the holdout, of the last stage where there are several.
 
     Raises:
-        RecipeError: nothing to train, a tracker that is not there, or a recipe or a launch that several processes
-            cannot do.
+        RecipeError: nothing to train, a tracker that is not there, a patience without a holdout, or a recipe or a
+            launch that several processes cannot do.
         RunError: the folder belongs to another recipe, or is in use; or another process was lost.
         SystemExit: in one of several processes: another has failed, and said why.
         TooManyOutages: see `train.outages`.
@@ -52,6 +53,7 @@ def train(
     if recipe.trainee is None:
         raise RecipeError(f"team: no member has `train`; give it to one of {', '.join(recipe.team)}")
     check_trackers(recipe)
+    check_patience(recipe, Path(folder))
     with joined() as processes:
         check_division(recipe, processes.count)
         if not processes.main:
