@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 from transformers.integrations import integration_utils
+from trl.extras.profiling import ProfilingContext
 
 from pilotfish.cli import main
 from pilotfish.preflight.doctor import recipe_findings
@@ -23,6 +24,8 @@ from training import vowels_recipe
 torch.set_num_threads(1)
 trackers = import_module("pilotfish.train.trackers")  # `pilotfish.train` is a function too
 FIGURES = {"holdout/accuracy", "reward", "team/accuracy", "trainee/tokens", "seconds/step", "updates/lost", "entropy"}
+TOTALS = {"total_flos", "train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second"}
+"""What transformers tells at the end of a training."""
 
 
 class Killed(Exception):
@@ -82,6 +85,17 @@ def test_a_tracker_gets_the_figures_of_every_step_and_of_the_holdout(tmp_path: P
         assert figures.items() <= {name: told.get((2 * row["step"], name)) for name in figures}.items()
     assert {name for _, name in told} >= FIGURES
     assert None not in told.values()
+    named = {name for row in rows for name in row}
+    assert {name for _, name in told} - named == TOTALS
+
+
+def test_trls_own_times_stay_out(tmp_path: Path, recorded: list[Recorder], monkeypatch: pytest.MonkeyPatch) -> None:
+    to: list[list[str]] = []
+    monkeypatch.setattr(ProfilingContext, "_log_metrics", lambda self, duration: to.append(self.report_to))
+    train(reporting(tmp_path, "tensorboard"), tmp_path / "run")
+    assert recorded[0].logged
+    assert not any(to), "each is logged where TRL reports to"
+    assert to
 
 
 def test_a_resumed_run_is_one_run_and_another_run_is_another(tmp_path: Path, recorded: list[Recorder]) -> None:
@@ -147,5 +161,7 @@ def test_trackios_database_holds_the_run(tmp_path: Path, monkeypatch: pytest.Mon
     rows = json.loads(printed.splitlines()[-1])
     assert len({name for name, _ in rows}) == 1
     told = [figures for _, figures in rows]
-    assert {f"train/{name}" for name in FIGURES} <= {name for figures in told for name in figures}
+    names = {name for figures in told for name in figures}
+    assert {f"train/{name}" for name in FIGURES} <= names
+    assert not [name for name in names if name.startswith("profiling/")]
     assert [one["train/global_step"] for one in told if "train/holdout/accuracy" in one] == [0, 4, 8]

@@ -64,6 +64,7 @@ def tracked(trainer: Trainer, output: Path) -> Iterator[None]:
         return
     name = _name(output)
     trainer.args.run_name, trainer.args.project = name, PROJECT
+    trainer.args.report_to = []  # from here on read for times alone, which TRL logs under the names of its methods
     for callback in trainer.callback_handler.callbacks if "tensorboard" in named else ():
         if hasattr(callback, "tb_writer") and callback.logging_dir is None:  # not set by $TENSORBOARD_LOGGING_DIR
             callback.logging_dir = str(output.parent / "tensorboard")
