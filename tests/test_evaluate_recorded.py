@@ -13,6 +13,7 @@ from board import board, said, seat, tasks_file
 from mock_server import Call, MockServer
 from pilotfish import Run, ScriptedEngine, Team
 from pilotfish.cli import main
+from pilotfish.engine.base import Refused
 from pilotfish.evaluate import bench
 from pilotfish.evaluate.arms import Arm, Role, leading
 from pilotfish.evaluate.bench import Result, evaluate
@@ -164,11 +165,12 @@ def trained(folder: Path) -> dict[str, Any]:
     }
 
 
-def test_without_any_weights_the_record_gives_the_same_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("best", [0, 1])
+def test_without_any_weights_the_record_gives_the_same_files(best: int, tmp_path: Path) -> None:
     data, folder = trained(tmp_path), tmp_path / "run"
     run = Run(folder, parse_recipe(data))
     save_tiny(run.best, 4)
-    run.mark_best(run.best, 1)
+    run.mark_best(run.best, best)
     (result,) = play(data, folder)
     own = ["solo", "vote", "collaborator alone", "hint, untrained", "hint, elsewhere", "hint, trained"]
     own += ["best constant words", "empty words", "another task's words"]
@@ -249,8 +251,66 @@ def test_episodes_of_other_questions_are_not_taken_for_the_recipes(changed: dict
     source = {"source": data["evaluate"]["benchmarks"][0], **changed}
     source["source"] = str(tmp_path / source["source"])
     data["evaluate"]["benchmarks"] = [source]
-    with pytest.raises(RunError, match="solo: 0 of 6 episodes are recorded, and 6 of other questions, prompts or samp"):
+    with pytest.raises(RunError, match="solo: 0 of 6 episodes are recorded, and 6 of other questions, prompts, sampl"):
         recall(data, tmp_path / "run")
+
+
+def told(data: dict[str, Any], folder: Path) -> tuple[list[str], list[str]]:
+    """What of the first benchmark is measured from the record, and what is said to be left out."""
+    with pytest.warns(UserWarning, match="left out") as warned:
+        first, *_ = recall(data, folder)
+    return names(first), [line for one in warned if (line := str(one.message)).startswith("first")]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_another_model_under_the_same_name_does_not_answer_for_the_recipes(temperature: float, tmp_path: Path) -> None:
+    def of(model: str) -> dict[str, Any]:
+        return {**data, "evaluate": {**data["evaluate"], "models": {"big": {"actor": {"model": model}}}}}
+
+    def lacking(good: int) -> tuple[list[str], list[str]]:
+        differ = f"{6 - good} of other questions, prompts, sampling or models"
+        return ["solo"], [f"first: big: solo: {good} of 6 episodes are recorded, and {differ}; left out"]
+
+    folder, most = tmp_path / "run", [99]
+    with MockServer(reply=said, fault=lambda call: "401" if call.number > most[0] else None) as server:
+        data = board(tmp_path, server.base_url, against=[], concurrency=1)
+        data["team"]["actor"] = seat(server.base_url, temperature=temperature)
+        play(of("big"), folder)
+        assert told(of("tall"), folder) == told(of("small"), folder) == lacking(0)
+        most = [server.calls + 4]
+        with pytest.raises(Refused, match="401"):
+            play(of("tall"), folder)
+    assert told(of("tall"), folder) == lacking(4)
+    (folder / "seated.json").unlink()
+    assert names(recall(of("tall"), folder)[0]) == ["solo", "big: solo"], "nobody knows who spoke"
+
+
+def test_a_recipe_of_a_run_that_names_another_model_by_now_measures_nothing(tmp_path: Path) -> None:
+    data = board(tmp_path, "", against=[])
+    with MockServer(reply=said) as server:
+        data["team"]["actor"]["base_url"] = server.base_url
+        play(data, tmp_path / "run")
+        data["team"]["actor"]["model"] = "tall"
+        (tmp_path / "run" / "recipe.yaml").write_text(json.dumps(data))
+        for _ in range(2):
+            with pytest.raises(RunError, match=r"solo: 0 of 6 episodes are recorded, and 6 of .* or models"):
+                recall(data, tmp_path / "run")
+            play(data, tmp_path / "run")  # above temperature 0 the old model's answers are taken
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_another_judge_has_not_judged(temperature: float, tmp_path: Path) -> None:
+    verifier = {"name": "judge", "member": "judge", "rubric": "It is right.", "scale": 4}
+    judged = {"source": tasks_file(tmp_path / "judged.jsonl", 4), "verifier": verifier}
+    with MockServer(reply=lambda body: said(body) if body["model"] == "small" else example(body["messages"])) as server:
+        data = board(tmp_path, server.base_url, benchmarks=[judged], against=[])
+        data["team"]["judge"] = seat(server.base_url, "judge", temperature=temperature)
+        play(data, tmp_path / "run")
+        data["team"]["judge"]["model"] = "other judge"
+        with pytest.raises(RunError, match=r"0 of 4 episodes are recorded, and 4 of .* or models"):
+            recall(data, tmp_path / "run")
+        play(data, tmp_path / "run")
+        assert names(recall(data, tmp_path / "run")[0]) == ["solo"]
 
 
 def test_nothing_recorded_is_an_error_and_makes_no_run(

@@ -35,6 +35,7 @@ from pilotfish.evaluate.record import write
 from pilotfish.evaluate.rounds import Cell, by_round, leader_of
 from pilotfish.evaluate.samples import AtK, at_ks
 from pilotfish.evaluate.scores import Score, scored
+from pilotfish.evaluate.seated import keep_seated
 from pilotfish.evaluate.seeds import OtherSeeds, OverSeeds
 from pilotfish.evaluate.table import Row
 from pilotfish.overlap import overlap
@@ -216,6 +217,8 @@ async def _played(
             await seats.release()
             await _start_servers(name, recipe, run, seats, fields[0].together)
             arms = arms_of(name, recipe, run, seats)
+            if fields[0].together.main:
+                keep_seated(run, name, recipe, seats.engine)
             constants, tried = await constant(team, run, arms, fields[0])
             arms += constants
             played[SEARCH] += [one.without_engines() for one in tried]

@@ -3,8 +3,8 @@
     played = await recall(recipe, run, fields)     # by benchmark, the arms whose episodes are all recorded
 
 An episode is found by its benchmark, task, sample, topology and the name of its arm, and played and judged again from
-its own turns: one of other questions, prompts or sampling than the recipe's counts as not recorded. Whose weights
-spoke, and behind which name of `evaluate.models` which model, is taken from the arm's name.
+its own turns: one of other questions, prompts, sampling or models than the recipe's counts as not recorded. Whose
+weights of the trainee spoke is taken from the arm's name.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pilotfish.episode.turn import Position
 from pilotfish.evaluate.accounts import SEARCH
 from pilotfish.evaluate.arms import CONTROLS, Arm, Field, Played, control, leading
 from pilotfish.evaluate.lineup import CONSTANTS, arms_of, by_name
+from pilotfish.evaluate.seated import Sitting
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run, RunError
 from pilotfish.spending import arm_name
@@ -42,10 +43,11 @@ async def recall(recipe: Recipe, run: Run, fields: Sequence[Field]) -> dict[str,
     played: dict[str, list[Played]] = {name: [] for name in (SEARCH, *(on.benchmark for on in fields))}
     lacking: list[str] = []
     for model in recipe.teams():
-        arms = _arms(model, recipe, run)
+        sitting = Sitting.of(run, model, recipe)
+        arms = _arms(model, recipe, run, sitting)
         for on in fields:
             for arm in arms:
-                found = await _find(on, arm, recipe.evaluate.samples)
+                found = await _find(on, arm, recipe.evaluate.samples, sitting)
                 if whole := found.whole:
                     played[on.benchmark].append(whole)
                 elif found.recorded or not _may_not_be(arm, recipe):
@@ -82,18 +84,21 @@ class _Absent:
 
 
 class _Seats:
-    """Nobody sits anywhere."""
+    """Nobody sits anywhere; who sat there has a name."""
+
+    def __init__(self, sitting: Sitting) -> None:
+        self.sitting = sitting
 
     def engine(self, name: str) -> Engine:
-        return _Absent()
+        return _Absent(self.sitting.identity(name))
 
     def trained(self, best: Path, version: int) -> Engine:
         return _Absent()
 
 
-def _arms(model: str, recipe: Recipe, run: Run) -> list[Arm]:
+def _arms(model: str, recipe: Recipe, run: Run, sitting: Sitting) -> list[Arm]:
     """The arms that one team may have played, its controls last."""
-    arms = arms_of(model, recipe, run, _Seats(), by_name)
+    arms = arms_of(model, recipe, run, _Seats(sitting), by_name)
     lead = leading(arms)
     for kind, title in CONTROLS.items():
         if lead and kind in recipe.evaluate.controls and (kind != "constant" or lead.role == "trained"):
@@ -147,12 +152,12 @@ class _Found:
 
     def __str__(self) -> str:
         differ = self.recorded - self._good
-        told = f", and {differ} of other questions, prompts or sampling" if differ else ""
+        told = f", and {differ} of other questions, prompts, sampling or models" if differ else ""
         weights = f", of {self._weights} different weights" if self._weights > 1 else ""
         return f"{self._good} of {self._all} episodes are recorded{weights}{told}"
 
 
-async def _find(on: Field, arm: Arm, samples: int) -> _Found:
+async def _find(on: Field, arm: Arm, samples: int, sitting: Sitting) -> _Found:
     recorded = 0
 
     async def one(task: Task, number: int) -> Episode | None:
@@ -160,18 +165,23 @@ async def _find(on: Field, arm: Arm, samples: int) -> _Found:
         scopes = on.scopes(arm, task, number)
         episode = on.journal.episode(episode_id(arm.topology, scopes, arm=arm.name))
         recorded += episode is not None
-        return await _again(episode, task, arm, scopes, on.judge) if episode else None
+        return await _again(episode, task, arm, scopes, on.judge, sitting) if episode else None
 
     found = [await asyncio.gather(*(one(task, number) for task in on.tasks)) for number in range(samples)]
     return _Found(arm, found, recorded)
 
 
-async def _again(episode: Episode, task: Task, arm: Arm, scopes: Scopes, judge: Judge) -> Episode | None:
+async def _again(
+    episode: Episode, task: Task, arm: Arm, scopes: Scopes, judge: Judge, sitting: Sitting
+) -> Episode | None:
     """An episode played and judged again from its own turns, each under the key that the call has by this recipe; None
-    where another call is made. One that has failed broke off where the failure was met, and is taken as it is."""
+    where another call is made, or another model has spoken. One that has failed broke off where the failure was met,
+    and is taken as it is."""
+    if not all(map(sitting.spoke, episode.asked)):
+        return None
     if episode.answer is None:
         return episode
-    calls = _Told(episode, scopes)
+    calls = _Told(episode, scopes, sitting)
     members = arm.team_for(task).members
     room = Room(members, calls, {}, context=task.context)
     with suppress(EpisodeOver, ReplayMismatch):
@@ -190,12 +200,13 @@ async def _again(episode: Episode, task: Task, arm: Arm, scopes: Scopes, judge: 
 
 
 class _Told:
-    """Answers from the turns of one episode, by their place in it. What a call says is compared and not its key, which
-    names a deployment of `evaluate.models` by a hash of weights that need not be there.
+    """Answers from the turns of one episode, by their place in it. What a call says is compared, and its key where it
+    is known who sat there: it names a deployment of `evaluate.models` by a hash of weights that need not be there.
     """
 
-    def __init__(self, episode: Episode, scopes: Scopes) -> None:
+    def __init__(self, episode: Episode, scopes: Scopes, sitting: Sitting) -> None:
         self.scopes = scopes
+        self.sitting = sitting
         self.differs = False
         self.keys: dict[Position, str] = {}
         self._turns = {placed.position: placed.turn for placed in episode.turns}
@@ -205,7 +216,9 @@ class _Told:
         if turn is None or not _asks(call, turn):
             self.differs = True
             raise ReplayMismatch(call.position, difference(call.position, turn, call))
-        self.keys[call.position], _ = name(call, self.scopes, turn.version, identity_in(turn.scope), counts)
+        key, _ = name(call, self.scopes, turn.version, identity_in(turn.scope), counts)
+        self.keys[call.position] = key
+        self.differs |= not self.sitting.spoke(turn, key)
         return turn
 
 
