@@ -31,6 +31,7 @@ from mock_server import Call, MockServer
 from pilotfish import Journal, Run
 from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.recipe_file import load_recipe
+from pilotfish.train.checkpoints import newest_checkpoint
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(3000)]
 
@@ -328,7 +329,8 @@ def check_train(children: Nursery, folder: Path, kills: int, seed: int) -> None:
     unbroken, killed = unbroken_and_killed(TRAIN, children, folder, kills, seed)
     assert trained(killed) == trained(unbroken)
     assert turns(killed) == turns(unbroken)
-    ours, theirs = (load_file(Run(folder).best / "model.safetensors") for folder in (killed, unbroken))
+    last = [newest_checkpoint(Run(folder).checkpoints) for folder in (killed, unbroken)]  # `best` may be untrained
+    ours, theirs = (load_file(checkpoint / "model.safetensors") for checkpoint in last if checkpoint)
     assert ours.keys() == theirs.keys()
     for name, weight in theirs.items():
         torch.testing.assert_close(ours[name], weight, rtol=0, atol=TOLERANCE)
