@@ -145,6 +145,17 @@ def test_what_would_stop_a_run_fails(
     assert words in finding.what
 
 
+@pytest.mark.parametrize(("gib", "status", "words"), [(139, "ok", "which has 139"), (80, "fail", "which has 80")])
+def test_weights_that_a_gpu_does_not_hold_fail(
+    gib: int, status: str, words: str, data: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pilotfish.preflight.room._total", lambda gpu: gib * 2.0**30)
+    data["team"]["collaborator"] = {"model": "own/model-7B", "train": "full"}
+    finding = found(data)["memory of weights"]
+    assert (finding.status, finding.what) == (status, f"weights take at least 117 GiB of GPU 0, {words}")
+    assert finding.way_out.startswith("`train: lora` at collaborator") == (status == "fail")
+
+
 def test_a_model_that_is_not_here_is_told_from_one_that_cannot_be(
     data: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

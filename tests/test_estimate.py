@@ -20,10 +20,12 @@ from pilotfish.preflight.filler import Tally
 from pilotfish.preflight.lengths import Length
 from pilotfish.preflight.measured import measured
 from pilotfish.preflight.memory import measure, memory
+from pilotfish.preflight.room import places
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.team import Sampling, Usage
 
 Make = Callable[..., dict[str, Any]]
+Gpu = Callable[[float | None], None]
 GREEDY = {"temperature": 0.0, "max_tokens": 40}
 FROZEN = {"engine": "openai", "model": "some", "base_url": "http://localhost:9/v1", "price": {"input": 1, "output": 2}}
 
@@ -34,6 +36,20 @@ def tasks_file(file: Path, count: int, prefix: str) -> str:
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(file)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """Has this machine own one GPU of so many GiB, or none."""
+
+    def owned(gib: float | None) -> None:
+        size = int((gib or 0) * 2**30)
+        monkeypatch.setattr("pilotfish.preflight.room.DRIVERS", ["/"])
+        monkeypatch.setattr("torch.cuda.is_available", lambda: gib is not None)
+        monkeypatch.setattr("torch.cuda.device_count", lambda: 0 if gib is None else 1)
+        monkeypatch.setattr("torch.cuda.mem_get_info", lambda number: (size, size))
+
+    return owned
 
 
 @pytest.fixture
@@ -167,7 +183,7 @@ def test_estimating_imports_no_torch_and_asks_nobody(make: Make, tmp_path: Path)
     file = tmp_path / "mine.yaml"
     file.write_text(json.dumps(make()))
     script = (
-        "import sys; from pilotfish.cli import main\n"
+        "import sys; from pilotfish.cli import main; from pilotfish.preflight import room; room.DRIVERS = ()\n"
         f"code = main(['estimate', {str(file)!r}])\n"
         "print(code, 'torch' in sys.modules, file=sys.stderr)"
     )
@@ -228,6 +244,91 @@ def test_a_fully_trained_model_takes_weights_copy_gradients_and_optimizer(make: 
     (held,) = memory(parse_recipe(paper))
     assert held.parts is not None
     assert held.parts["reference"] == 12e9
+
+
+def test_logits_are_a_tile_and_all_trained_weights_have_casts(tmp_path: Path, make: Make) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    layers = 2 * (8 * 8 + 2 * 4 * 8 + 8 * 8 + 3 * 8 * 16)
+    data = make()
+    data["team"]["collaborator"]["model"] = str(tmp_path)
+    (held,) = memory(parse_recipe(data))
+    assert held.parts is not None
+    assert held.parts["logits"] == 2 * 4 * 20 * 100 + 4 * 100 * 8, "4 rows x 20 tokens x 100 words; the head's gradient"
+    assert held.parts["bfloat16 casts"] == 2 * layers
+    data["team"]["collaborator"]["train"] = "lora"
+    (held,) = memory(parse_recipe(data))
+    assert held.parts is not None
+    assert (held.parts["logits"], "bfloat16 casts" in held.parts) == (2 * 4 * 20 * 100, False)
+    data["train"] |= {"micro_batch": 16, "group_size": 16}
+    data["team"]["collaborator"]["sampling"]["max_tokens"] = 1000
+    (held,) = memory(parse_recipe(data))
+    assert held.parts is not None
+    assert held.parts["logits"] == 2 * 4096 * 100, "no more than 4,096 tokens at once"
+
+
+def test_fine_tuning_an_adapter_stands_on_float32(tmp_path: Path, make: Make) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    data = staged(make)
+    data["team"]["leader"] |= {"model": str(tmp_path), "train": "lora"}
+    (held,) = memory(parse_recipe(only(data, "answers", "sft")))
+    assert held.parts is not None
+    assert held.parts["weights"] == 4 * (measure(str(tmp_path)).parameters or 0)
+    assert "bfloat16 casts" in held.parts
+
+
+def test_gemma_ties_its_head_where_its_config_says_nothing(tmp_path: Path) -> None:
+    plain = {name: value for name, value in CONFIG.items() if name != "tie_word_embeddings"}
+    sizes = []
+    for kind in ("llama", "gemma2"):
+        (tmp_path / "config.json").write_text(json.dumps({**plain, "model_type": kind}))
+        sizes.append(measure(str(tmp_path)).parameters or 0)
+    assert sizes[0] - sizes[1] == 100 * 8
+
+
+@pytest.mark.parametrize(
+    ("gib", "train", "said"),
+    [
+        (None, "full", "Weights take at least 50.3 GiB of GPU 0; one of 80 GB holds them."),
+        (80, "full", "Weights take at least 50.3 GiB of GPU 0, which has 80."),
+        (
+            48,
+            "full",
+            "which has 48. They do not fit; use `train: lora` at collaborator, or put",
+        ),
+    ],
+)
+def test_what_a_gpu_has_to_hold_is_compared_with_it(
+    gib: float | None, train: str, said: str, make: Make, tmp_path: Path, gpu: Gpu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu(gib)
+    data = make()
+    data["team"]["collaborator"]["train"] = train
+    (tmp_path / "mine.yaml").write_text(json.dumps(data))
+    assert main(["estimate", str(tmp_path / "mine.yaml")]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_each_gpu_holds_what_is_put_on_it_beside_the_servers_there(make: Make, gpu: Gpu) -> None:
+    gpu(80)
+    data = make()
+    data["team"]["judge"] = {"model": "own/judge-40B", "device": "cuda:0"}
+    data["team"]["other"] = {"model": "own/other-7B", "device": "cpu"}
+    data["team"]["actor"] = {"engine": "vllm", "model": "own/actor-8B", "vllm": {"memory": 0.5}}
+    data["team"]["collaborator"]["device"] = "cuda:1"
+    recipe = parse_recipe(data)
+    first, second = places(recipe, memory(recipe))
+    assert (first.gpu, first.fits, first.full) == (0, False, "")
+    assert first.what.endswith("which has 80, 0.5 of which is its servers'")
+    assert (second.gpu, second.total, second.smallest) == (1, None, 80)
+
+
+def test_what_no_common_gpu_holds_is_told(make: Make, gpu: Gpu) -> None:
+    gpu(None)
+    data = make()
+    data["team"]["collaborator"]["model"] = "own/model-9B"
+    recipe = parse_recipe(data)
+    (place,) = places(recipe, memory(recipe))
+    assert "no common one holds them (141 GB is the largest). They do not fit" in place.sentence
 
 
 def test_a_lora_shares_its_base_with_a_frozen_seat(tmp_path: Path) -> None:
@@ -429,7 +530,7 @@ def test_the_largest_stage_is_what_memory_must_hold(make: Make) -> None:
     assert held.parts is not None
     assert held.parts["reference"] == 12e9
     (held,) = memory(parse_recipe(only(data, "answers", "sft")))
-    assert held.parts == {"weights": 12e9, "engine's copy": 6e9, "gradients": 12e9, "optimizer": 24e9}
+    assert held.parts == {"weights": 12e9, "gradients": 12e9, "optimizer": 24e9}, "who samples leaves before it"
 
 
 def test_a_recipe_with_stages_fits_80_columns_and_tells_its_steps(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pilotfish.preflight.machine import Finding
+from pilotfish.preflight.machine import Finding, Status
 
 if TYPE_CHECKING:
     from pilotfish.preflight.stages import Stage
@@ -36,6 +36,7 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
         if member.engine == "vllm":
             yield _served(name, member)
     yield from _shares(recipe)
+    yield from _room(recipe)
     yield from _trackers(recipe)
     yield from _patience(recipe)
     tasks: dict[str, list[Task]] = {}
@@ -117,16 +118,23 @@ def _served(name: str, member: MemberConfig) -> Finding:
 
 def _shares(recipe: Recipe) -> Iterator[Finding]:
     """Whether the servers of a recipe ask for more of a GPU than there is."""
+    from pilotfish.preflight.room import shares
+
     servers = {member.server: name for name, member in recipe.team.items() if member.engine == "vllm"}
-    shares: dict[int, float] = {}
-    for name in servers.values():
-        served = recipe.team[name].served
-        for gpu in served.places:
-            shares[gpu] = shares.get(gpu, 0.0) + served.memory
-    for gpu, share in shares.items():
+    for gpu, share in shares(recipe).items():
         if share > 1:
             what = f"the servers of {', '.join(servers.values())} ask for {share:.2f} of it"
             yield Finding("fail", f"gpu {gpu}", what, "lower vllm.memory, or give them other GPUs with vllm.gpus")
+
+
+def _room(recipe: Recipe) -> Iterator[Finding]:
+    """Whether each GPU holds the weights that are put on it, and what trains them."""
+    from pilotfish.preflight.memory import memory
+    from pilotfish.preflight.room import places
+
+    for place in places(recipe, memory(recipe)):
+        lacking: Status = "warn" if place.total is None else "fail"
+        yield Finding("ok" if place.fits else lacking, "memory of weights", place.what, place.way_out)
 
 
 def _trackers(recipe: Recipe) -> Iterator[Finding]:

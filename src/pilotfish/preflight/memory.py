@@ -26,6 +26,8 @@ EMBEDDED = ("smollm2", 134.5e6)
 """The embedded model and its weights, for when it is not yet in the cache folder."""
 ADAM = 8
 """Bytes of the optimizer's two moments for each trained weight."""
+TILE = (4096, 32768)
+"""Tokens x vocabulary of which TRL's loss holds logits at once, on a GPU."""
 HEADER = 100_000_000
 """Most bytes of a safetensors header, as the format has it."""
 BILLION = re.compile(r"(\d+(?:\.\d+)?)\s*([bBmM])(?![a-zA-Z0-9])")
@@ -82,26 +84,43 @@ def _held(names: tuple[str, ...], member: MemberConfig, recipe: Recipe) -> Held:
     parts: dict[str, float] = {"weights": size * model.parameters}
     if member.train:
         trained = _adapter(member, model) if member.lora else model.parameters
-        full = not member.lora
+        full, grpo = not member.lora, isinstance(recipe.train, TrainConfig)
+        whole = full or not grpo
         reference = isinstance(recipe.train, TrainConfig) and recipe.train.beta > 0
         parts = {
-            "weights": (4 if full else size) * model.parameters,
-            "engine's copy": 2 * model.parameters if member.in_process else 0,
+            "weights": (4 if whole else size) * model.parameters,
+            "engine's copy": 2 * model.parameters if grpo and member.in_process else 0,
             "adapter": 0 if full else 4 * trained,
             "gradients": 4 * trained,
             "optimizer": ADAM * trained,
             "reference": 4 * model.parameters if full and reference else 0,
-            "frozen twin": 2 * model.parameters if full and len(names) > 1 else 0,
+            "frozen twin": 2 * model.parameters if whole and len(names) > 1 else 0,
+            "bfloat16 casts": 2 * _multiplied(model) if whole and member.device != "cpu" else 0,
             "logits": _logits(member, model, recipe),
         }
     return Held(names, member.device, model, {name: value for name, value in parts.items() if value})
 
 
+def _multiplied(model: Model) -> float:
+    """Weights that autocast holds in bfloat16 too until a forward pass ends; 0 where shapes are unknown."""
+    return float(sum(map(prod, _matrices(model).values())))
+
+
 def _logits(member: MemberConfig, model: Model, recipe: Recipe) -> float:
-    """Logits of one micro-batch and their gradient, in float32, where the vocabulary is known."""
-    if not isinstance(recipe.train, TrainConfig):
+    """A tile of logits in bfloat16 and, where the output head is trained, its gradient in one pass in float32; 0 where
+    the vocabulary is unknown. TRL never has the logits of a whole pass."""
+    if model.vocabulary is None:
         return 0.0
-    return 8.0 * recipe.train.micro_batch * member.sampling.max_tokens * (model.vocabulary or 0)
+    tokens = TILE[0]
+    if isinstance(recipe.train, TrainConfig):
+        tokens = min(tokens, recipe.train.micro_batch * member.sampling.max_tokens)
+    head = 0 if member.lora else model.vocabulary * _width(model)
+    return 2.0 * tokens * min(model.vocabulary, TILE[1]) + 4.0 * head
+
+
+def _width(model: Model) -> int:
+    """Of the hidden states: what the embeddings have for each token."""
+    return next((shape[1] for shape in model.shapes.values() if shape[0] == model.vocabulary and len(shape) == 2), 0)
 
 
 def _adapter(member: MemberConfig, model: Model) -> float:
@@ -109,7 +128,7 @@ def _adapter(member: MemberConfig, model: Model) -> float:
     lora = member.lora
     if lora is None:
         return 0.0
-    matrices = {name: shape for name, shape in model.shapes.items() if _layer(name) is not None and len(shape) == 2}
+    matrices = _matrices(model)
     if not matrices:
         return 0.01 * lora.rank / 16 * (model.parameters or 0)
     last = max(_layer(name) or 0 for name in matrices)
@@ -123,6 +142,11 @@ def _adapter(member: MemberConfig, model: Model) -> float:
             and (wanted is None or name.removesuffix(".weight").rpartition(".")[2] in wanted)
         )
     )
+
+
+def _matrices(model: Model) -> Shapes:
+    """The matrices of its layers; none where shapes are unknown."""
+    return {name: shape for name, shape in model.shapes.items() if _layer(name) is not None and len(shape) == 2}
 
 
 def _layer(name: str) -> int | None:
@@ -198,7 +222,8 @@ def _planned_shapes(config: Mapping[str, Any]) -> Shapes:
     head = int(config.get("head_dim") or width // heads)
     keys = int(config.get("num_key_value_heads") or heads) * head
     shapes: Shapes = {"embed_tokens": (vocabulary, width)}
-    if not config.get("tie_word_embeddings"):
+    tied = str(config.get("model_type", "")).startswith("gemma")  # whose configs leave it out
+    if not config.get("tie_word_embeddings", tied):
         shapes["lm_head"] = (vocabulary, width)
     for layer in range(layers):
         for name, shape in {
