@@ -16,6 +16,7 @@ from claims import scripted
 from pilotfish import Task
 from pilotfish.cli import app
 from pilotfish.cli.options import open_recipe
+from pilotfish.preflight.stages import stages_of
 from pilotfish.recipe import Recipe
 from pilotfish.recipe_file import load_recipe
 
@@ -45,6 +46,15 @@ def opened(words: list[str]) -> Recipe:
     command = group.get_command(None, words[0])  # type: ignore[attr-defined, arg-type]
     given = command.make_context(words[0], words[1:]).params
     return open_recipe(Path(words[1]), given["run"], given["set"])[0]
+
+
+@pytest.mark.parametrize("tasks", [184, 7372])
+def test_zero_shot_grpo_takes_as_many_steps_as_what_it_is_compared_with(tasks: int) -> None:
+    both, alone = (
+        sum(stage.steps(tasks) for stage in stages_of(load_recipe(ROOT / f"recipes/mlpo/{name}.yaml")))
+        for name in ("table", "zero-shot-grpo")
+    )
+    assert both - 12 <= alone <= both
 
 
 @pytest.mark.parametrize("file", FILES)
