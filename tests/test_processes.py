@@ -114,6 +114,16 @@ def test_a_process_takes_fewer_rows_at_once_where_a_micro_batch_is_more_than_its
     assert [passes(config, processes) for processes in (1, 2, 4)] == [(32, 6), (32, 3), (16, 3)]
 
 
+@pytest.mark.parametrize(("processes", "tasks"), [(3, 18), (5, 15), (6, 18), (8, 24), (12, 36)])
+def test_the_refusal_names_the_next_tasks_per_step_that_divides(processes: int, tasks: int) -> None:
+    with pytest.raises(ValueError, match=rf"; set (train\.)?tasks_per_step to {tasks}\b"):
+        passes(TrainConfig(), processes)
+    passes(TrainConfig(tasks_per_step=tasks), processes)
+    for fewer in range(13, tasks):
+        with pytest.raises(ValueError, match=r"divide|straddle"):
+            passes(TrainConfig(tasks_per_step=fewer), processes)
+
+
 def test_no_two_processes_play_one_episode() -> None:
     laid, config = [RowId(task, decision=at) for task in "abcd" for at in (0, 1)], TrainConfig(tasks_per_step=8, **ONE)
     check_shares(laid, config, 2)

@@ -7,6 +7,7 @@ step. docs/training.md gives the mapping to TRL's fields.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -274,21 +275,29 @@ def passes(config: TrainConfig, processes: int) -> tuple[int, int]:
     """Rows of a forward and backward pass of one process, and how many of these a step has.
 
     Raises:
-        ValueError: the rows of a step do not divide among so many processes.
+        ValueError: the rows of a step do not divide among so many processes; names the next `tasks_per_step` that does.
     """
     if config.tasks_per_step % processes:
         raise ValueError(
             f"train.tasks_per_step is {config.tasks_per_step} and there are {processes} processes: groups of "
-            f"{config.group_size} would straddle them; make tasks_per_step a multiple of {processes}"
+            f"{config.group_size} would straddle them; set tasks_per_step to {_dividing(config, processes)}"
         )
     mine = config.rows_per_step // processes
     if mine % config.updates_per_step:
         raise ValueError(
             f"{config.rows_per_step} rows a step do not divide into {config.updates_per_step} updates x {processes} "
-            "processes; change train.updates_per_step, or start fewer"
+            f"processes; set train.tasks_per_step to {_dividing(config, processes)}, change updates_per_step, or start "
+            "fewer"
         )
     rows = fitting(config.micro_batch, mine // config.updates_per_step)
     return rows, mine // rows
+
+
+def _dividing(config: TrainConfig, processes: int) -> int:
+    """The next larger `tasks_per_step` that a recipe may have and so many processes can divide."""
+    parts = (config.updates_per_step * config.micro_batch, processes * config.updates_per_step)
+    step = math.lcm(processes, *(part // math.gcd(part, config.group_size) for part in parts))
+    return step * (config.tasks_per_step // step + 1)
 
 
 def fitting(micro_batch: int, rows: int) -> int:
