@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ import pytest
 from torch import distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from board import tasks_file
 from pilotfish.engine import loading
-from pilotfish.evaluate.bench import evaluate
+from pilotfish.engine.base import Completion
+from pilotfish.engine.meter import MaxCostReached, Meter
+from pilotfish.episode import Journal, Turn
 from pilotfish.processes import LAUNCHED, Processes, _gpus, _take_gpu, joined
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
-from pilotfish.run import Run
 from pilotfish.seats import Seats
+from pilotfish.team import Sampling, Usage
 from pilotfish.train.main import check_division, train
 from pilotfish.train.order import check_shares
 from pilotfish.train.profile import TrainConfig, passes
@@ -70,23 +72,6 @@ def test_an_evaluation_does_not_ask_how_weights_in_training_are_divided(monkeypa
         assert processes.count == 1
 
 
-def test_a_limit_on_money_that_processes_cannot_keep_together_is_refused(tmp_path: Path) -> None:
-    limited = recipe(price={"output": 1}).model_copy(update={"max_cost": 5.0})
-    check_division(limited, 1)
-    with pytest.raises(RecipeError, match="max_cost is 5, and 2 processes cannot see what the others spend"):
-        check_division(limited, 2)
-    with pytest.raises(RecipeError, match="max_cost is 5, and 2 processes cannot see what the others spend"):
-        measured_by_two(limited, tmp_path)
-
-
-def measured_by_two(recipe: Recipe, folder: Path) -> None:
-    """An evaluation by the main one of two processes; there is no other to be called."""
-    data = recipe.model_dump(mode="json")
-    made = parse_recipe({**data, "evaluate": {**data["evaluate"], "benchmarks": [tasks_file(folder / "b.jsonl", 2)]}})
-    with Run(folder / "run", made) as run:
-        evaluate(made, run, processes=Processes(count=2))
-
-
 def test_a_stage_that_does_not_divide_is_refused_before_the_first_one_begins() -> None:
     staged = {"answers": {"method": "collect"}, "mlpo": {"prefix": "stored", "tasks_per_step": 3}}
     team = {"leader": {"model": "tiny", "train": "full"}, "ann": SERVED}
@@ -107,6 +92,57 @@ def test_each_process_keeps_to_its_part_of_the_calls_to_a_server_of_the_runs_own
     for count, expected in ((1, 9), (4, 2)):
         engine: Any = Seats(served, processes=Processes(count=count)).engine("actor")
         assert engine.engine.concurrency == expected
+
+
+def test_no_more_calls_are_let_through_than_a_process_makes_at_once() -> None:
+    capped = recipe(price={"output": 1}).model_copy(update={"max_cost": 5.0})
+    for count, expected in ((1, 9), (4, 2)):
+        engine: Any = Seats(capped, meter=Meter(5.0), processes=Processes(count=count)).engine("actor")
+        assert engine._places._value == expected
+
+
+def test_processes_share_what_is_left_while_they_play_together(tmp_path: Path) -> None:
+    capped = recipe(price={"output": 1}).model_copy(update={"max_cost": 5.0})
+    journal, meter = Journal(tmp_path), Meter()
+    seats = Seats(capped, journal, meter, Processes(count=4))
+    assert room(meter) == 5
+    bill(journal, "before", 1)
+    with seats.sharing():
+        assert (meter.spent, room(meter)) == (1, 1)
+        bill(Journal(tmp_path), "by another", 2)
+    assert (meter.spent, room(meter)) == (3, 2), "one alone has the whole of it"
+
+
+def room(meter: Meter) -> float:
+    """Money until a meter stops, spent in calls of 1; what was in flight goes beyond."""
+
+    async def spend() -> float:
+        before, spent = meter.spent, 0.0
+        while True:
+            try:
+                await meter.admit()
+            except MaxCostReached:
+                meter.spent = before
+                return spent
+            meter.settle(1.0)
+            spent += 1.0
+
+    return asyncio.run(spend())
+
+
+def bill(journal: Journal, key: str, money: int) -> None:
+    done = Completion("words", "stop", Usage(0, money * 1_000_000), 0.1)
+    messages = [{"role": "user", "content": "?"}]
+    journal.record(Turn(key, "s", "actor", 0, messages, Sampling(), "answered", done, asker="eval/x|solo"))
+
+
+def test_who_has_spent_its_part_says_that_the_same_command_divides_the_rest() -> None:
+    meter = Meter()
+    meter.begin(10.0, 4.0, processes=3)
+    assert room(meter) == 2
+    meter.spent = 6.0
+    with pytest.raises(MaxCostReached, match=r"^max_cost is 10, and one of 3 processes has spent its part of it"):
+        asyncio.run(meter.admit())
 
 
 def test_a_process_takes_fewer_rows_at_once_where_a_micro_batch_is_more_than_its_share() -> None:

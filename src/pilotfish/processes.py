@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pilotfish.engine.base import SaidElsewhere
-from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.recipe import RecipeError
 from pilotfish.run import RunError
 
 if TYPE_CHECKING:
@@ -127,19 +127,6 @@ def launched() -> int:
 def follows() -> bool:
     """Whether another process leads."""
     return launched() > 1 and os.environ.get("RANK", "0") != "0"
-
-
-def check_recipe(recipe: Recipe, processes: int) -> None:
-    """Make sure that the limits of a recipe are such as so many processes can keep together.
-
-    Raises:
-        RecipeError: names what is not, and the way out.
-    """
-    if processes > 1 and recipe.max_cost is not None:
-        raise RecipeError(
-            f"max_cost is {recipe.max_cost:g}, and {processes} processes cannot see what the others spend; leave it "
-            "out and set a limit at the provider, or start one process"
-        )
 
 
 @contextmanager

@@ -62,12 +62,26 @@ class Seats:
         self._engines: dict[tuple[Any, ...], Engine] = {}
         self._metered: dict[tuple[int, Price], Metered] = {}
         self._meter = meter or (Meter() if recipe.max_cost and journal else None)
-        if self._meter and journal:
-            set_meter(self._meter, recipe, journal)
+        self._bill = (recipe, journal) if journal else None
+        self._count()
         self._devices: dict[str, Device] = {}
         self._servers: dict[tuple[Any, ...], Server] = {}
         self._logs = journal.folder.parent / "logs" if journal else Path("logs")
         self._trainee: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None
+
+    def _count(self, processes: int = 1) -> None:
+        if self._meter and self._bill:
+            set_meter(self._meter, *self._bill, processes)
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """While all processes play: each may spend its part of what `max_cost` leaves. All of them enter."""
+        together = self._processes.count > 1
+        if together:
+            self._count(self._processes.count)
+        yield
+        if together:
+            self._count()
 
     def move_to(self, recipe: Recipe) -> None:
         """Seat the team of a recipe's next stage: frozen members stay, the trainee starts from other weights."""
@@ -195,7 +209,7 @@ class Seats:
     def _behind_meter(self, member: MemberConfig, engine: Engine) -> Engine:
         if self._meter is None:
             return engine
-        places = None if member.in_process else member.concurrency * max(1, len(member.addresses))
+        places = None if member.in_process else self._part(member).concurrency * max(1, len(member.addresses))
         # The engine is held by its wrapper, so its id stays its own.
         return self._metered.setdefault((id(engine), member.price), Metered(engine, self._meter, member.price, places))
 

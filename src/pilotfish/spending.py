@@ -7,11 +7,11 @@ from pilotfish.episode import Journal
 from pilotfish.recipe import Recipe
 
 
-def set_meter(meter: Meter, recipe: Recipe, journal: Journal) -> None:
-    """Let a meter go on from a run's record, up to the recipe's `max_cost`. Tokens are counted from here on."""
-    meter.most = recipe.max_cost
+def set_meter(meter: Meter, recipe: Recipe, journal: Journal, processes: int = 1) -> None:
+    """Let a meter go on from a run's record, up to the recipe's `max_cost`, or this process's part of what that leaves.
+    Tokens are counted from here on."""
     meter.priced = any(member.price.paid for team in recipe.teams().values() for member in team.team.values())
-    meter.spent = spent(recipe, journal) if meter.priced else 0.0
+    meter.begin(recipe.max_cost, spent(recipe, journal) if meter.priced else 0.0, processes)
 
 
 def spent(recipe: Recipe, journal: Journal) -> float:

@@ -31,8 +31,7 @@ class Meter:
     """
 
     def __init__(self, most: float | None = None, spent: float = 0.0) -> None:
-        self.most = most
-        self.spent = spent
+        self.begin(most, spent)
         self.priced = most is not None
         """Whether anybody has a price."""
         self.tokens = 0
@@ -40,22 +39,42 @@ class Meter:
         self._flying = 0
         self._landed = asyncio.Event()
 
+    def begin(self, most: float | None, spent: float, processes: int = 1) -> None:
+        """Count from here on.
+
+        Args:
+            most: where all processes together stop.
+            spent: by all of them, so far.
+            processes: that spend beside one another: none sees what the others spend, so each has its part of what is
+                left.
+        """
+        self.most, self.spent, self._processes = most, spent, processes
+        self._end = None if most is None else spent + max(0.0, most - spent) / processes
+
     async def admit(self) -> None:
         """Let a call pass; `settle` must follow.
 
         Raises:
             MaxCostReached: all is spent. Raised when no call is in flight any more, so that none is lost unrecorded.
         """
-        if self.most is not None and self.spent >= self.most:
+        if self._end is not None and self.spent >= self._end:
             while self._flying:
                 await self._landed.wait()
-            raise MaxCostReached(
-                f"max_cost is {self.most:g}, and this run has spent {self.spent:.4g}: no further call is made. What "
-                "was answered is recorded and is not paid again; the same command goes on with --set max_cost=… above "
-                f"{self.spent:.4g}"
-            )
+            raise MaxCostReached(self._why())
         self._flying += 1
         self._landed.clear()
+
+    def _why(self) -> str:
+        kept = "no further call is made. What was answered is recorded and is not paid again; the same command"
+        if self.spent < (self.most or 0.0):
+            return (
+                f"max_cost is {self.most:g}, and one of {self._processes} processes has spent its part of it: {kept} "
+                "divides what is left anew, with --set max_cost=… there is more"
+            )
+        return (
+            f"max_cost is {self.most:g}, and this run has spent {self.spent:.4g}: {kept} goes on with --set max_cost=… "
+            f"above {self.spent:.4g}"
+        )
 
     def settle(self, money: float) -> None:
         """Charge a call that was let pass; 0 for one that nobody will bill."""

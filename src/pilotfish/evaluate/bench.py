@@ -39,7 +39,7 @@ from pilotfish.evaluate.seated import keep_seated
 from pilotfish.evaluate.seeds import OtherSeeds, OverSeeds
 from pilotfish.evaluate.table import Row
 from pilotfish.overlap import overlap
-from pilotfish.processes import Processes, check_recipe
+from pilotfish.processes import Processes
 from pilotfish.recipe import EvaluateConfig, Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -97,8 +97,8 @@ def evaluate(
         processes: of which this is the main one, and the others follow; this one alone when None.
 
     Raises:
-        RecipeError: no benchmark to evaluate on, nothing to play there, `evaluate.seeds` names a run without the same
-            figures, or a recipe that several processes cannot play.
+        RecipeError: no benchmark to evaluate on, nothing to play there, or `evaluate.seeds` names a run without the
+            same figures.
         RunError: nothing is to be played, and no arm is recorded whole.
         MaxCostReached: the run has spent what it may; says what is left.
     """
@@ -111,7 +111,6 @@ def evaluate(
             results = asyncio.run(_remeasure(recipe, run, pool.judge, others))
         else:
             together = processes or Processes()
-            check_recipe(recipe, together.count)
             together.call(partial(_take_part, recipe, run.folder))
             results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter, together))
     write(results, run.folder)
@@ -154,7 +153,7 @@ async def _opened(
     journal, kept = run.journal(), Journal(cache_folder() / "answers", shared=True)
     seats = Seats(recipe, journal, meter, together)
     try:
-        with seats.answerable():
+        with seats.sharing(), seats.answerable():
             yield seats, _fields(recipe, journal, judge, kept, together)
     finally:
         await seats.close()

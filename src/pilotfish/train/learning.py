@@ -110,7 +110,7 @@ class Learning:
         from pilotfish.train.quiet import quiet
 
         try:
-            with quiet():
+            with quiet(), self.workshop.seats.sharing():
                 self.learn()
         finally:
             if self.policy is not None:

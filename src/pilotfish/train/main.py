@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pilotfish.engine.meter import Meter
-from pilotfish.processes import Processes, check_recipe, joined
+from pilotfish.processes import Processes, joined
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.train.early_stop import check_patience
@@ -81,7 +81,6 @@ def check_division(recipe: Recipe, processes: int) -> None:
     """
     if processes == 1:
         return
-    check_recipe(recipe, processes)
     for config in (recipe.train, *recipe.stages.values()):
         if isinstance(config, TrainConfig):
             try:
