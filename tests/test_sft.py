@@ -95,6 +95,30 @@ def test_micro_batches_make_the_same_step(model, tmp_path):
     assert all(torch.allclose(whole[name], halves[name], atol=2e-4) for name in whole)
 
 
+@pytest.mark.parametrize("kind", ["full", {"rank": 4}])
+def test_checkpointed_activations_are_computed_twice_and_make_the_same_weights(model, tmp_path, kind, monkeypatch):
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"messages": given["messages"]}) + "\n" for given in ROWS))
+    passes: list[int] = []
+
+    def loading(*args, **named):
+        found, tokenizer = load(*args, **named)
+        found.model.layers[0].mlp.register_forward_pre_hook(lambda *_: passes.append(1))
+        return found, tokenizer
+
+    monkeypatch.setattr("pilotfish.engine.loading.load", loading)
+    made, counts = [], []
+    for twice in (False, True):
+        passes.clear()
+        training = {"method": "sft", "data": str(tmp_path / "rows.jsonl"), "steps": 3, "batch": 8}
+        training |= {"gradient_checkpointing": twice}
+        team = {"leader": {"model": model, "train": kind, "dtype": "float32"}}
+        run = train(parse_recipe({"team": team, "topology": "alone", "train": training}), tmp_path / f"{twice}")
+        made.append(weights(run.best))
+        counts.append(len(passes))
+    assert counts == [3, 6]
+    assert all(torch.allclose(made[0][name], made[1][name], atol=2e-4) for name in made[0])
+
+
 def test_adapters_are_merged_into_the_layers_they_were_asked_for(model, tmp_path):
     sft(model, ROWS, tmp_path / "lora", steps=3, batch=8, lora=LoraConfig(rank=4, layers=1, targets=("q_proj",)))
     before, after = weights(model), weights(tmp_path / "lora")

@@ -47,6 +47,7 @@ def fine_tune(
         batch=batch,
         micro_batch=micro_batch,
         max_length=config.max_length,
+        gradient_checkpointing=config.gradient_checkpointing,
         lora=member.lora,
         seed=recipe.seed,
         revision=member.revision,

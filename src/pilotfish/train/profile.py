@@ -79,6 +79,8 @@ class SftConfig(BaseModel):
     """The highest; warmed up over 5 % of the steps, then down to 0 along a cosine."""
     max_length: int = Field(default=4096, ge=1)
     """Most tokens of prompt and answer together; longer rows are left out, and counted."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice to save memory."""
 
     @model_validator(mode="after")
     def _divides(self) -> SftConfig:
@@ -112,6 +114,8 @@ class BacktrackConfig(BaseModel):
     """The highest; warmed up over 5 % of the steps, then down to 0 along a cosine."""
     max_length: int = Field(default=4096, ge=1)
     """Most tokens of prompt and chain together; longer rows are left out, and counted."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice to save memory."""
 
     @model_validator(mode="after")
     def _divides(self) -> BacktrackConfig:

@@ -71,6 +71,7 @@ def sft(
     batch: int = 128,
     micro_batch: int | None = None,
     max_length: int = 4096,
+    gradient_checkpointing: bool = False,
     lora: LoraConfig | None = None,
     seed: int = 0,
     revision: str | None = None,
@@ -89,6 +90,7 @@ def sft(
         batch: rows a step.
         micro_batch: rows in one forward and backward pass; divides `batch`, which it is when not given.
         max_length: most tokens of prompt and answer together.
+        gradient_checkpointing: compute activations twice to save memory; the weights are the same.
         lora: train adapters, which are merged before saving; None trains all weights, in float32.
         seed: of the order of the rows and of the adapters' start.
         revision: of the model on the hub.
@@ -116,7 +118,7 @@ def sft(
         examples = tokenize(tokenizer, rows, max_length)
         checkpoints = together.of_main(_checkpoints(out, settings, rows) if together.main else out)
         total = steps or max(1, round(epochs * len(examples) / batch))
-        config = _config(checkpoints, total, lr, batch, micro_batch or batch, seed)
+        config = _config(checkpoints, total, lr, batch, micro_batch or batch, seed, gradient_checkpointing)
         set_seed(seed)
         trainer = _trainer(weights, tokenizer, _laid_out(examples, total * batch, batch, seed), config, lora)
         finite = Finite()
@@ -222,7 +224,9 @@ def _trainer(
     return trainer
 
 
-def _config(output: Path, steps: int, lr: float, batch: int, micro_batch: int, seed: int) -> SFTConfig:
+def _config(
+    output: Path, steps: int, lr: float, batch: int, micro_batch: int, seed: int, gradient_checkpointing: bool
+) -> SFTConfig:
     from trl.trainer.sft_config import SFTConfig
 
     from pilotfish.engine.loading import fast_dtype
@@ -247,7 +251,7 @@ def _config(output: Path, steps: int, lr: float, batch: int, micro_batch: int, s
         max_length=None,
         use_cpu=not on_gpu,
         bf16=fast_dtype("cuda" if on_gpu else "cpu") is torch.bfloat16,
-        gradient_checkpointing=False,
+        gradient_checkpointing=gradient_checkpointing,
         logging_steps=1,
         save_steps=max(1, steps // CHECKPOINTS),
         save_total_limit=2,
