@@ -47,7 +47,9 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_recipe_is_trained_and_measured(recipe: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(recipe)]) == 0
     out, err = capfd.readouterr()
-    assert [line.split()[0] for line in out.splitlines()] == ["holdout", "weights", "next"]
+    assert [line.split()[0] for line in out.splitlines()] == ["holdout", "weights", "note", "next"]
+    untrained = "the best weights are those before training (step 0)"  # two steps teach a random model nothing
+    assert f"note       {untrained}" in out
     assert "next       pilotfish eval runs/own" in out
     lines = err.splitlines()
     assert lines[0].startswith("step 0/2  holdout accuracy")
@@ -67,6 +69,7 @@ def test_a_recipe_is_trained_and_measured(recipe: Path, capfd: pytest.CaptureFix
         "test: hint, trained: 3 tasks",
     ]
     assert "Differences on the same tasks" in out
+    assert f"note: trained: {untrained}" in out
     assert "in runs/own: results.md, results.json, results-test.csv" in out
     assert {"results.md", "results.json", "results-test.csv"} <= {file.name for file in Path("runs/own").iterdir()}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pilotfish.cli.console import err, out, say_error
+from pilotfish.cli.console import err, out, printable, say_error
 from pilotfish.cli.errors import one_line
 from pilotfish.cli.options import RunFolder, Setting, Traceback, open_recipe
 
@@ -49,6 +49,7 @@ def evaluate(
         from pilotfish.evaluate.bench import evaluate as play_all
         from pilotfish.evaluate.page import page_rich
         from pilotfish.evaluate.record import names
+        from pilotfish.evaluate.weights import unhelped
 
         measured, meter = recipe.evaluate, Meter()
         with (
@@ -63,6 +64,8 @@ def evaluate(
             )
         for result in results:
             out().print(page_rich(result))
+        for one in unhelped(recipe, opened, results):
+            out().print(f"\nnote: {printable(one.told)}", soft_wrap=True)
         from pilotfish.report.main import report
 
         pages = [str(page.relative_to(folder)) for page in report(folder) if page.parent == folder]

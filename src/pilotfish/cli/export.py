@@ -71,6 +71,8 @@ def summary(done: Exported) -> Iterator[str]:
         say_error("warning: training changed nothing: these are the weights of the base")
     elif proof.from_base <= proof.rounding:
         say_error(f"warning: rounding to {proof.dtype} moved the model as far as training did; try --dtype float32")
+    if done.note:
+        say_error(f"warning: {done.note}")
     if not done.finished:
         say_error("warning: the training is not finished; these are its best weights so far")
     yield f"weights    {done.folder}, {proof.dtype}"

@@ -49,12 +49,15 @@ def train(
 
 def summary(run: Run) -> list[str]:
     """What a finished training came to: before and after on the holdout, and what to do next."""
+    from pilotfish.outcome import outcomes
+
     best, lines = run.best_step, []
     if gain := run.gain():
         worth = f"{gain.before:.3f} before, {gain.after:.3f} at step {best}, the best"
         lines.append(f"holdout    {worth} ({gain.judged} tasks)")
     if run.best.exists():
         lines.append(f"weights    {run.best}" + (f" (step {best})" if best is not None else ""))
+    lines += [f"note       {one.note}" for one in outcomes(run)[-1:] if one.note]
     if run.recipe.evaluate.benchmarks:
         lines.append(f"next       pilotfish eval {run.folder}")
     return lines

@@ -38,6 +38,7 @@ from pilotfish.evaluate.scores import Score, scored
 from pilotfish.evaluate.seated import keep_seated
 from pilotfish.evaluate.seeds import OtherSeeds, OverSeeds
 from pilotfish.evaluate.table import Row
+from pilotfish.evaluate.weights import unhelped
 from pilotfish.overlap import overlap
 from pilotfish.processes import Processes
 from pilotfish.recipe import EvaluateConfig, Recipe, RecipeError
@@ -113,7 +114,7 @@ def evaluate(
             together = processes or Processes()
             together.call(partial(_take_part, recipe, run.folder))
             results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter, together))
-    write(results, run.folder)
+    write(results, run.folder, unhelped(recipe, run, results))
     return results
 
 

@@ -86,10 +86,8 @@ def _warnings(found: Trained, proof: Proof) -> list[str]:
         told.append(f"**Rounding to {proof.dtype} moved the model as far as training did; see The weights.**")
     if not found.finished:
         told.append("**The training was not finished when this was exported; these are its best weights so far.**")
-    if found.step == 0:
-        told.append(
-            "**On the holdout no step of the last training did better than the weights it began with (step 0).**"
-        )
+    if note := found.outcome.note:
+        told.append(f"**{note[0].upper()}{note[1:]}.**")
     return told
 
 

@@ -33,6 +33,8 @@ class Exported:
     proof: Proof
     finished: bool
     """Whether the training had come to its end."""
+    note: str
+    """See `Outcome.note`."""
 
 
 def export_model(
@@ -70,7 +72,7 @@ def export_model(
             partial.rename(out)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    return Exported(out, proof, found.finished)
+    return Exported(out, proof, found.finished, found.outcome.note)
 
 
 def _check_free(out: Path, force: bool) -> None:
@@ -106,7 +108,7 @@ def _check_adapter(found: Trained) -> None:
 
 
 def _unchanged(found: Trained, proof: Proof) -> str:
-    why = "the best are those of step 0, before training" if found.step == 0 else f"all are equal in {proof.dtype}"
+    why = f"all are equal in {proof.dtype}" if found.outcome.trained else found.outcome.note
     wider = "" if proof.dtype == "float32" else ", try --dtype float32"
     return (
         f"{found.folder}: training changed none of the weights of {found.base.model}: {why}; nothing is exported. Look "

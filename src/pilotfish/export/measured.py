@@ -46,7 +46,7 @@ def measured(run: Run, found: Trained) -> Measured:
 
 
 def _arms(one: Benchmark, found: Trained, journal: Journal) -> list[str]:
-    named = [arm for arm in one.arms if one.roles.get(arm) == "trained" and arm.endswith(f", {found.name}")]
+    named = [arm for arm in one.arms if one.roles.get(arm) == "trained" and arm.endswith(f", {found.outcome.name}")]
     return [arm for arm in named if _version(one, arm, journal) == found.version]
 
 

@@ -105,8 +105,8 @@ def training(recipe: Recipe, found: Trained, version: str) -> Iterator[str]:
         "trained": recipe.team[recipe.trainee or ""].model_dump(mode="json", include={"train"})["train"],
         **{name: config.model_dump(mode="json", exclude={"report_to"}) for name, config in trainings.items() if config},
     }
-    of = f" of stage `{found.stage}`" if found.stage else ""
-    step = "" if found.step is None else f" The weights are those of step {found.step}{of}."
+    of = f" of stage `{found.outcome.stage}`" if found.outcome.stage else ""
+    step = "" if found.outcome.step is None else f" The weights are those of step {found.outcome.step}{of}."
     yield "## Training"
     yield f"Pilotfish {version}.{step}{_holdout(found)} Settings:"
     yield fenced(as_yaml(public_value(settings)), "yaml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pilotfish.outcome import Outcome, outcomes
 from pilotfish.recipe import MemberConfig
 from pilotfish.run import Gain, Run, RunError
 
@@ -19,11 +20,8 @@ class Trained:
     """The trainee as this training found it: what an adapter is added to."""
     base: MemberConfig
     """The trainee as the recipe names it: what the weights are compared with."""
-    name: str
-    """Of these weights in an evaluation: `trained`, or the stage's."""
-    stage: str
-    """Empty for a run without stages."""
-    step: int | None
+    outcome: Outcome
+    """Their name in an evaluation, their stage and their step."""
     version: int
     """See `Run.version`."""
     finished: bool
@@ -56,9 +54,7 @@ def trained(run: Run) -> Trained:
         folder=of.best,
         begun_from=begun_from,
         base=base,
-        name=stage or "trained",
-        stage=stage,
-        step=of.best_step,
+        outcome=next(one for one in outcomes(run) if one.stage == stage),
         version=of.best_version,
         finished=_finished(run),
         gain=of.gain(),

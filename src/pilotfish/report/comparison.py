@@ -91,7 +91,8 @@ def methods(one: Benchmark) -> Figure:
         del columns["samples"]
     note = "Calls, tokens, seconds and cost are means a task; a call that methods share is charged to each."
     rough = " ~: not the server's own count." if estimated else ""
-    return tabled("methods", "Accuracy and price", rows, columns, note=note + rough)
+    told = "".join(f" {line}." for line in one.notes)
+    return tabled("methods", "Accuracy and price", rows, columns, note=note + rough + told)
 
 
 def _method(one: Benchmark, row: Mapping[str, Any]) -> Row:

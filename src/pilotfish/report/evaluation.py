@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pilotfish.evaluate.record import ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, SEEDS
+from pilotfish.evaluate.record import ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, SEEDS, WEIGHTS
 from pilotfish.evaluate.scores import FILE
 from pilotfish.run import RunError
 from pilotfish.team import Usage
@@ -72,10 +72,18 @@ class Benchmark:
     """Whose models each arm plays with: a name in `evaluate.models`, empty for the recipe's own."""
     parts: dict[str, Any] = field(default_factory=dict)
     """Further figures by the part of `results.json` they stand in, where there are any."""
+    weights: dict[str, Any] = field(default_factory=dict)
+    """Those of step 0 by name: whether any training is in them, and what is to be told of them."""
 
     @property
     def arms(self) -> list[str]:
         return [row["name"] for row in self.rows]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be told of the weights that were measured."""
+        measured = [name for name in self.weights if any(arm.endswith(f", {name}") for arm in self.arms)]
+        return [self.weights[name]["note"] for name in measured]
 
     def played(self, arm: str) -> int:
         """Episodes of an arm over all tasks and samples; 1 where none is there, since sums are divided by it."""
@@ -107,7 +115,8 @@ def read_evaluation(folder: Path) -> Evaluation:
         RunError: the run was not evaluated, or a file is damaged.
     """
     results = _results(folder)
-    found = {name: Benchmark(name, rows) for name, rows in results.items() if isinstance(rows, list)}
+    weights = results.get(WEIGHTS, {})
+    found = {name: Benchmark(name, rows, weights=weights) for name, rows in results.items() if isinstance(rows, list)}
     for part in (ROUNDS, BUDGET, AT_K, SEEDS, ASKED, ATTRIBUTION):
         for name, figures in results.get(part, {}).items():
             if name in found:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from starlette.applications import Starlette
 
+from pilotfish.outcome import outcomes
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -20,7 +21,7 @@ from pilotfish.serve.asked import manner_of
 from pilotfish.serve.config import ServeConfig
 from pilotfish.serve.door import server_of
 from pilotfish.serve.keys import Keys, keys_in
-from pilotfish.serve.offers import offers_of
+from pilotfish.serve.offers import has_weights, offers_of
 from pilotfish.serve.rehearsal import rehearse
 from pilotfish.verify import VerifierPool
 
@@ -58,8 +59,8 @@ def open_app(recipe: Recipe, run: Run, told: Callable[[str], None]) -> Starlette
     for engine in offers["team"].team.engines.values():
         _ = engine.identity  # of weights it is a hash, which takes seconds the first time
     rehearse(offers["team"], told)
-    if recipe.trainee and not offers["team"].trained:
-        told(f"note: {run.folder} has no trained weights for {recipe.trainee}; it is served as before training")
+    for note in _about_weights(recipe, run):
+        told(f"note: {note}")
     told(f"models: {', '.join(offers)}")
 
     async def close() -> None:
@@ -69,6 +70,15 @@ def open_app(recipe: Recipe, run: Run, told: Callable[[str], None]) -> Starlette
 
     record = journal if config.record else None
     return app_of(offers, manner_of(recipe), config, keys, judge=pool.judge, record=record, close=close)
+
+
+def _about_weights(recipe: Recipe, run: Run) -> list[str]:
+    """What a user of the server must know of the trainee's weights."""
+    if recipe.trainee is None:
+        return []
+    if not has_weights(recipe, run):
+        return [f"{run.folder} has no trained weights for {recipe.trainee}; it is served as before training"]
+    return [f"{run.folder}: {one.note}" for one in outcomes(run)[-1:] if one.note]
 
 
 def _keys(config: ServeConfig) -> Keys:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pilotfish.engine.base import Engine
 from pilotfish.episode import Team
 from pilotfish.evaluate.arms import answering
+from pilotfish.outcome import outcomes
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run
 from pilotfish.seats import Seats
@@ -25,7 +26,7 @@ class Offer:
     topology: Topology
     team: Team
     trained: bool = False
-    """Whether trained weights speak in it."""
+    """Whether weights that training has changed speak in it."""
 
 
 def offers_of(recipe: Recipe, run: Run, seats: Seats) -> dict[str, Offer]:
@@ -37,9 +38,10 @@ def offers_of(recipe: Recipe, run: Run, seats: Seats) -> dict[str, Offer]:
         seats: of the recipe; what is in process is loaded.
     """
     engines = seats.frozen()
-    trained = _is_trained(recipe, run)
+    seated = has_weights(recipe, run)
+    trained = seated and all(one.trained for one in outcomes(run)[-1:])
     if recipe.trainee is not None:
-        engines[recipe.trainee] = _trainee(recipe, run, seats, trained)
+        engines[recipe.trainee] = _trainee(recipe, run, seats, seated)
     seats.start_servers()
     team = Team(recipe.members(), engines)
     played = {"team": recipe.topology.load(), **_unaided(recipe)}
@@ -49,15 +51,15 @@ def offers_of(recipe: Recipe, run: Run, seats: Seats) -> dict[str, Offer]:
     }
 
 
-def _is_trained(recipe: Recipe, run: Run) -> bool:
+def has_weights(recipe: Recipe, run: Run) -> bool:
     """Whether the run has weights for the recipe's trainee; those of another model are not seated on this one."""
     if recipe.trainee is None or recipe.trainee not in run.recipe.team or not run.best.exists():
         return False
     return recipe.team[recipe.trainee].deployment == run.recipe.team[recipe.trainee].deployment
 
 
-def _trainee(recipe: Recipe, run: Run, seats: Seats, trained: bool) -> Engine:
-    return seats.trained(run.best, run.best_version) if trained else seats.engine(recipe.trainee or "")
+def _trainee(recipe: Recipe, run: Run, seats: Seats, seated: bool) -> Engine:
+    return seats.trained(run.best, run.best_version) if seated else seats.engine(recipe.trainee or "")
 
 
 def _unaided(recipe: Recipe) -> dict[str, Topology]:
