@@ -63,7 +63,11 @@ def test_tokens_are_shown_where_nobody_has_a_price(
     Path("own.yaml").write_text(json.dumps(data))
     assert main(["eval", "own.yaml"]) == 0
     (*_, last) = (line for line in capfd.readouterr().err.splitlines() if ": 6 tasks" in line)
-    assert last.endswith(f"  {count(server.prompt_tokens + server.completion_tokens)} tokens")
+    used = f"  {count(server.prompt_tokens + server.completion_tokens)} tokens"
+    assert last.endswith(used)
+    assert main(["eval", "own.yaml"]) == 0
+    first, *_ = (line for line in capfd.readouterr().err.splitlines() if ": 6 tasks" in line)
+    assert first.endswith(used), "what the run used before counts; nothing is asked again"
 
 
 def test_a_collection_shows_what_is_spent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

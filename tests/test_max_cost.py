@@ -42,7 +42,7 @@ def money(server: MockServer) -> float:
 def recorded(folder: Path, recipe: Recipe) -> float:
     journal = Run(folder).journal(writable=False)
     try:
-        return spent(recipe, journal)
+        return spent(recipe, journal)[0]
     finally:
         journal.close()
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
-from pilotfish.engine.base import Attempt, Completion
+import pytest
+
+from pilotfish import ScriptedEngine
+from pilotfish.engine.base import Attempt, CallFailed, Completion
+from pilotfish.engine.meter import Meter, Metered
 from pilotfish.episode import Journal, Turn
 from pilotfish.recipe import parse_recipe
-from pilotfish.spending import spent
-from pilotfish.team import Sampling, Usage
+from pilotfish.spending import set_meter, spent
+from pilotfish.team import Price, Sampling, Usage
 
 MILLION = 1_000_000
 SEAT = {"engine": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
@@ -38,7 +43,9 @@ def test_all_that_a_run_has_asked_is_paid_and_nothing_else(tmp_path: Path) -> No
     asked(one, "c", "", Usage(MILLION, 0))
     asked(one, "d", "eval/x|solo", Usage(0, MILLION), (Attempt(1.0, "503", Usage(MILLION, 0)),))
     asked(other, "a", "eval/x|solo", Usage(MILLION, 0))
-    assert spent(RECIPE, one) == 1 + 100 + (1 + 10) + 1, "what two processes have both asked, both have paid"
+    assert spent(RECIPE, one) == (1 + 100 + (1 + 10) + 1, 5 * MILLION), (
+        "what two processes have both asked, both have paid"
+    )
 
 
 def test_no_words_are_read_for_it(tmp_path: Path) -> None:
@@ -48,4 +55,21 @@ def test_no_words_are_read_for_it(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("*.db")
     with sqlite3.connect(file) as raw:
         raw.execute("UPDATE turns SET messages = 'no JSON', sampling = 'none'")
-    assert spent(RECIPE, Journal(tmp_path, writable=False)) == 1
+    assert spent(RECIPE, Journal(tmp_path, writable=False)) == (1, MILLION)
+
+
+def test_a_meter_counts_the_tokens_that_a_run_has_used_before_it(tmp_path: Path) -> None:
+    journal, meter = Journal(tmp_path), Meter()
+    asked(journal, "a", "eval/x|solo", Usage(100, 20), (Attempt(1.0, "503", Usage(100, 0)),))
+    set_meter(meter, RECIPE, journal)
+    assert meter.tokens == 220
+
+
+def test_tries_without_an_answer_are_among_the_tokens() -> None:
+    async def ask() -> Completion:
+        raise CallFailed("503", (Attempt(1.0, "503", Usage(100, 5)),))
+
+    meter = Meter()
+    with pytest.raises(CallFailed):
+        asyncio.run(Metered(ScriptedEngine(["4"]), meter, Price()).around(ask))
+    assert meter.tokens == 105

@@ -8,20 +8,21 @@ from pilotfish.recipe import Recipe
 
 
 def set_meter(meter: Meter, recipe: Recipe, journal: Journal, processes: int = 1) -> None:
-    """Let a meter go on from a run's record, up to the recipe's `max_cost`, or this process's part of what that leaves.
-    Tokens are counted from here on."""
+    """Let a meter go on from a run's record, up to its `max_cost`, or to this process's part of what that leaves."""
     meter.priced = any(member.price.paid for team in recipe.teams().values() for member in team.team.values())
-    meter.begin(recipe.max_cost, spent(recipe, journal) if meter.priced else 0.0, processes)
+    money, meter.tokens = spent(recipe, journal)
+    meter.begin(recipe.max_cost, money, processes)
 
 
-def spent(recipe: Recipe, journal: Journal) -> float:
-    """Money that a run has spent: all that it has asked, and not what an earlier run had answered for it."""
+def spent(recipe: Recipe, journal: Journal) -> tuple[float, int]:
+    """Money and tokens that a run has spent: all that it has asked, and not what an earlier run had answered for it."""
     prices = {name: {seat: member.price for seat, member in team.team.items()} for name, team in recipe.teams().items()}
-    total = 0.0
+    money, tokens = 0.0, 0
     for bill in journal.bills():
         if bill.asker and bill.member in recipe.team:
-            total += bill.usage.cost(prices[_model(bill.asker, recipe)][bill.member])
-    return total
+            money += bill.usage.cost(prices[_model(bill.asker, recipe)][bill.member])
+            tokens += bill.usage.total
+    return money, tokens
 
 
 def _model(asker: str, recipe: Recipe) -> str:

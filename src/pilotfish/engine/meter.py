@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from pilotfish.engine.base import CallFailed, Completion, Engine, Refused, Wrapped, billed
-from pilotfish.team import Price
+from pilotfish.team import Price, Usage
 
 
 class MaxCostReached(Refused):
@@ -35,7 +35,7 @@ class Meter:
         self.priced = most is not None
         """Whether anybody has a price."""
         self.tokens = 0
-        """Of prompts and answers, since it was opened."""
+        """Of prompts and answers; set to what was used before it was opened, as `spent` is."""
         self._flying = 0
         self._landed = asyncio.Event()
 
@@ -117,6 +117,13 @@ class Metered(Wrapped):
                 self.meter.settle(money)
 
     async def _counted(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
-        done = await ask()
-        self.meter.tokens += done.usage.total
-        return done
+        used = Usage()
+        try:
+            done = await ask()
+            used = done.billed
+            return done
+        except CallFailed as error:
+            used = billed(error.attempts)
+            raise
+        finally:
+            self.meter.tokens += used.total
