@@ -44,12 +44,14 @@ def collect(
         from pilotfish.collect.files import check_name
         from pilotfish.collect.main import collect as ask
         from pilotfish.engine.meter import Meter
+        from pilotfish.preflight.servers import Servers
         from pilotfish.run import Run
 
         if export is not None:
             check_name(export)
-        meter = Meter()
+        meter, servers = Meter(), Servers([] if answers else [wanted])
         with Training(err(), "loading the agents", meter) as progress:
+            servers.tell(progress.note, folder)
             found = ask(wanted, folder, rounds=numbers, leader=leader, answers=answers, told=progress.told, meter=meter)
         out().print(str(found), soft_wrap=True)
         if export is not None:

@@ -50,8 +50,9 @@ def evaluate(
         from pilotfish.evaluate.page import page_rich
         from pilotfish.evaluate.record import names
         from pilotfish.evaluate.weights import unhelped
+        from pilotfish.preflight.servers import Servers
 
-        measured, meter = recipe.evaluate, Meter()
+        measured, meter, servers = recipe.evaluate, Meter(), Servers(() if recorded else recipe.teams().values())
         with (
             joined(sharing=True) as processes,
             _run(folder, recipe, recorded) as opened,
@@ -59,6 +60,7 @@ def evaluate(
         ):
             if recipe.trainee and not opened.best.exists() and not measured.weights and not recorded:
                 progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
+            servers.tell(progress.note, folder)
             results = play_all(
                 recipe, opened, progress=progress.told, meter=meter, recorded=recorded, processes=processes
             )

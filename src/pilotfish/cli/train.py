@@ -38,10 +38,13 @@ def train(
         from pilotfish.engine.meter import Meter
 
         quieten()
-        meter = Meter()
-        with Training(err(), f"loading {wanted.trainee or 'the team'}", meter) as progress:
-            from pilotfish.train.main import train as train_recipe
+        from pilotfish.preflight.servers import Servers
 
+        meter, servers = Meter(), Servers([wanted])
+        with Training(err(), f"loading {wanted.trainee or 'the team'}", meter) as progress:
+            from pilotfish.train.main import train as train_recipe  # takes seconds
+
+            servers.tell(progress.note, folder)
             done = train_recipe(wanted, folder, told=progress.told, meter=meter)
         for line in summary(done):
             out().print(line, soft_wrap=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotfish.preflight.machine import Finding, Status
+from pilotfish.preflight.servers import server
 
 if TYPE_CHECKING:
     from pilotfish.preflight.stages import Stage
@@ -30,7 +31,7 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
     yield _trainee(recipe)
     for name, member in recipe.team.items():
         if member.engine == "openai":
-            yield from (_server(name, member, address) for address in member.addresses)
+            yield from (server(name, member, address) for address in member.addresses)
         else:
             yield _local(name, member)
         if member.engine == "vllm":
@@ -58,32 +59,6 @@ def _trainee(recipe: Recipe) -> Finding:
     if recipe.trainee is None:
         return Finding("warn", "team", f"{', '.join(recipe.team)}; nobody is trained", "give one member `train: lora`")
     return Finding("ok", "team", f"{', '.join(recipe.team)}; {recipe.trainee} is trained")
-
-
-def _server(name: str, member: MemberConfig, address: str) -> Finding:
-    from pilotfish.preflight.endpoint import list_models, shown
-
-    if member.key_env and not os.environ.get(member.key_env, "").strip():
-        return Finding("fail", name, f"no key in ${member.key_env}", "export it or set key_env")
-    if "@" in address:
-        return Finding(
-            "fail", name, f"{shown(address)}: the address carries a user or a password", "put the key in key_env"
-        )
-    reached = list_models(address, member.key_env, member.model)
-    who = f"{member.model} at {shown(address)}"
-    key = f"the key in ${member.key_env}" if member.key_env else "a call without a key"
-    if reached.state == "reached":
-        return Finding("ok", name, who)
-    if reached.state == "without a list":
-        return Finding(
-            "warn", name, f"{who}: reached, it has no list of models ({reached.why})", "the first call will tell"
-        )
-    if reached.state == "without the model":
-        known = ", ".join(reached.models[:5]) or "none"
-        return Finding("warn", name, f"{who}: not in its list of models", f"correct team.{name}.model; it has: {known}")
-    if reached.state == "key refused":
-        return Finding("fail", name, f"{who}: {key} is refused ({reached.why})", "export the right key or set key_env")
-    return Finding("fail", name, f"{who}: {reached.why}", f"start the server or correct team.{name}.base_url")
 
 
 def _local(name: str, member: MemberConfig) -> Finding:

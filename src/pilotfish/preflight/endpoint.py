@@ -52,7 +52,7 @@ def list_models(base_url: str, key_env: str | None, model: str, timeout_s: float
         if error.code in (404, 405, 501):
             return Reached("without a list", f"{error.code}")
         return Reached("unreachable", f"it answers {error.code}")
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError, LookupError) as error:  # the last: no codec for a name
         reason = getattr(error, "reason", None) or error
         return Reached("unreachable", type(reason).__name__ if key and key in str(reason) else str(reason))
 
