@@ -204,6 +204,17 @@ def test_overflow_and_a_wrong_key_are_refused_whatever_the_status(failure: Failu
     assert server.calls == 1
 
 
+@pytest.mark.parametrize("status", [200, 401])
+def test_where_a_key_is_wrong_its_variable_is_named(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCK_KEY", "sk-1")
+    wrong = Failure(status, '{"error": {"message": "bad key", "code": 401}}')
+    with MockServer(fault=always(wrong)) as server:
+        with pytest.raises(Refused, match=r": bad key; the key is that in \$MOCK_KEY; export the right one$"):
+            complete(server, key_env="MOCK_KEY")
+        with pytest.raises(Refused, match=r": bad key; key_env names no variable that holds a key; set it$"):
+            complete(server)
+
+
 def test_a_redirect_is_refused_and_not_followed() -> None:
     moved = Failure(307, headers={"Location": "http://127.0.0.1:9/elsewhere"})
     with MockServer(fault=always(moved)) as server, pytest.raises(Refused, match="elsewhere; set base_url"):

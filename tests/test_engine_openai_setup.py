@@ -20,6 +20,14 @@ def test_a_missing_key_is_refused_by_the_name_of_its_variable(monkeypatch: pytes
         OpenAIEngine(model="mock", base_url="http://localhost/v1", key_env="MOCK_KEY")
 
 
+def test_a_recipe_without_a_key_names_the_member_that_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACTOR_KEY", raising=False)
+    actor = {"engine": "openai", "model": "toy", "base_url": "http://localhost/v1", "key_env": "ACTOR_KEY"}
+    with pytest.raises(Refused) as error:
+        Seats(parse_recipe({"team": {"actor": actor}, "topology": "solo"})).engine("actor")
+    assert str(error.value) == "actor: no key in $ACTOR_KEY; export it or set key_env"
+
+
 def test_a_key_that_no_header_carries_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_KEY", "sk-two\nlines")
     with pytest.raises(Refused, match=r"\$MOCK_KEY holds characters") as refused:

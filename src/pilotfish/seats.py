@@ -221,7 +221,12 @@ class Seats:
             return self._leased(member, _scorer(member))
         if member.engine == "transformers":
             return self._in_process(self._part(member))
-        return self._vllm(name, member) if member.engine == "vllm" else _api(self._part(member), member.addresses)
+        if member.engine == "vllm":
+            return self._vllm(name, member)
+        try:
+            return _api(self._part(member), member.addresses)
+        except Refused as error:  # no key, or none that can be sent
+            raise Refused(f"{name}: {error}") from None
 
     def _part(self, member: MemberConfig) -> MemberConfig:
         paces = ("requests_per_minute", "tokens_per_minute")

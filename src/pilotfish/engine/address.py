@@ -36,6 +36,13 @@ class Key:
     def header(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._value}"} if self._value else {}
 
+    @property
+    def mended(self) -> str:
+        """What to do where a server does not take it."""
+        if self._env:
+            return f"the key is that in ${self._env}; export the right one"
+        return "key_env names no variable that holds a key; set it"
+
     def removed_from(self, text: str) -> str:
         if not self._value:
             return text

@@ -77,7 +77,8 @@ class Client:
             return outcome
         if self.closed:
             return _CLOSED
-        return replace(outcome, why=wire.shorten(self._key.removed_from(outcome.why)))
+        why = wire.shorten(self._key.removed_from(outcome.why))
+        return replace(outcome, why=f"{why}; {self._key.mended}" if outcome.status == 401 else why)
 
     async def _post(self, url: URL, proxy: str | None, call: Call) -> Completion | wire.Fault:
         if self.closed:
