@@ -17,6 +17,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
+from pilotfish.missing import looked_in
+
 Kind = Literal["topology", "verifier"]
 GROUPS: dict[Kind, str] = {"topology": "pilotfish.topologies", "verifier": "pilotfish.verifiers"}
 """Where packages declare theirs."""
@@ -70,7 +72,7 @@ def _from_package(kind: Kind, entry: EntryPoint) -> Any:
 def _from_file(kind: Kind, path: str, function: str) -> Any:
     file, name = Path(path).expanduser(), f"{kind} {path}:{function}"
     if not file.is_file():
-        raise ValueError(f"{name}: no file {path}")
+        raise ValueError(f"{name}: no file {path}{looked_in(file)}")
     spec = importlib.util.spec_from_file_location(f"pilotfish_own_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise ValueError(f"{name}: {path} is not a Python file; its name must end in .py")

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pilotfish.missing import looked_in
+
 JSON_LINES = (".jsonl", ".jsonl.gz")
 TABLES = (".csv", ".tsv")
 SUFFIXES = (*JSON_LINES, *TABLES, ".parquet")
@@ -46,7 +48,7 @@ def read_file(path: Path) -> Iterator[Row]:
             than the head.
     """
     if not path.is_file():
-        raise TaskError(f"{path}: no such file")
+        raise TaskError(f"{path}: no such file{looked_in(path)}")
     if path.name.endswith(".parquet"):
         return read_hub("parquet", split="train", data_files=str(path), label=str(path))
     if path.name.endswith(JSON_LINES):

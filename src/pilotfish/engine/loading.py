@@ -29,6 +29,7 @@ from pilotfish.engine.base import Refused
 from pilotfish.engine.chat import turn_end
 from pilotfish.engine.embedded import NAME as EMBEDDED
 from pilotfish.engine.embedded import embedded
+from pilotfish.missing import here, looked_in
 
 
 def load(
@@ -104,7 +105,9 @@ def _refused(model: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
-        raise Refused(f"cannot load the model {model!r}: {first}") from error
+        meant = "/" in model and not Path(model).expanduser().exists()
+        where = f"; no such folder{here(model)} either" if meant else ""
+        raise Refused(f"cannot load the model {model!r}: {first}{where}") from error
 
 
 def fast_dtype(device: str) -> torch.dtype:
@@ -122,10 +125,10 @@ def _folder(model: str) -> str | Path:
     path = Path(model).expanduser()
     if path.suffix != ".gguf":
         if not path.exists() and (model.count("/") > 1 or model.startswith((".", "/", "~"))):
-            raise Refused(f"{model}: no such folder; name a folder, a .gguf file or OWNER/NAME of the hub")
+            raise Refused(f"{model}: no such folder{here(path)}; name a folder, a .gguf file or OWNER/NAME of the hub")
         return path if path.exists() else model
     if not path.is_file():
-        raise Refused(f"there is no file {model}")
+        raise Refused(f"there is no file {model}{looked_in(path)}")
     state = path.stat()
     key = hashlib.sha256(f"{path.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
     folder = cache_folder() / f"{path.stem}-{key}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from pilotfish.lab.members import rows
 from pilotfish.lab.row import Row
+from pilotfish.missing import looked_in
 
 LAB = "lab:"
 
@@ -26,12 +27,14 @@ def read_rows(data: str, size: int, seed: int) -> list[Row]:
         seed: of the lab's rows.
 
     Raises:
-        ValueError: an unknown member or family, or a line that holds no chat.
+        ValueError: an unknown member or family, no such file, or a line that holds no chat.
         OSError: the file cannot be read.
     """
     if data.startswith(LAB):
         member, _, family = data.removeprefix(LAB).partition("/")
         return rows(member, size, seed, (family,) if family else None)
+    if not Path(data).exists():
+        raise ValueError(f"{data}: no such file{looked_in(data)}")
     lines = Path(data).read_text(encoding="utf-8").split("\n")
     return [_read(f"{data}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
 

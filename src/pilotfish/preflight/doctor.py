@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pilotfish.missing import here, looked_in
 from pilotfish.preflight.machine import Finding, Status
 from pilotfish.preflight.servers import server
 
@@ -70,7 +71,8 @@ def _local(name: str, member: MemberConfig) -> Finding:
     if member.model == "smollm2":
         return Finding("ok", name, "smollm2 comes with pip when it is first used (55 MB)")
     if member.model.count("/") != 1 or member.model.startswith((".", "/", "~")):
-        return Finding("fail", name, f"{member.model}: no such folder", "name a folder, a .gguf file or OWNER/NAME")
+        what = f"{member.model}: no such folder{here(member.model)}"
+        return Finding("fail", name, what, "name a folder, a .gguf file or OWNER/NAME")
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
         return Finding(
             "fail", name, f"{member.model} is not here, and HF_HUB_OFFLINE is set", "unset it, or name a folder"
@@ -185,7 +187,7 @@ def _answers(recipe: Recipe, sets: int) -> Iterator[Finding]:
             yield Finding("warn", "collect.sets", what, f"set team.{name}.sampling.temperature")
     if config.answers and not config.answers.expanduser().is_file():
         way_out = "export it with `pilotfish collect --export`, or leave collect.answers out"
-        yield Finding("fail", "collect.answers", f"{config.answers}: no such file", way_out)
+        yield Finding("fail", "collect.answers", f"{config.answers}: no such file{looked_in(config.answers)}", way_out)
 
 
 def _collected(stage: Stage) -> Iterator[Finding]:

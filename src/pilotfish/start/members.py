@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.engine.embedded import NAME as EMBEDDED
+from pilotfish.missing import here
 from pilotfish.recipe import RecipeError
 
 WITH_GPU = "Qwen/Qwen2.5-1.5B-Instruct"
@@ -125,7 +126,7 @@ def _check_local(model: str) -> None:
         )
     if model != EMBEDDED and not place.exists() and not HUB_NAME.fullmatch(model):
         raise RecipeError(
-            f"{model}: no such folder and no OWNER/NAME of a hub; for a model behind an API add --base-url"
+            f"{model}: no such folder{here(model)} and no OWNER/NAME of a hub; for a model behind an API add --base-url"
         )
 
 
