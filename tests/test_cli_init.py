@@ -64,6 +64,8 @@ def test_three_commands_lead_from_own_rows_to_a_measured_copilot(
     assert "question   problem (by its name)" in out
     assert "answer     answer (by its name)" in out
     assert "verifier   maths: all 60 answers are numbers" in out
+    few = "12 tasks tell an accuracy to about ±33 points, the 6 held out to ±50: take more rows for more"
+    assert f" to measure on\n           {few}\n" in out
     assert "sample     8 tasks: solo " in out
     assert "warning" not in out
     assert f"spent {money(paid(server))}" in out

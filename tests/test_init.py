@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pilotfish.cli.init_lines import look_lines
+from pilotfish.evaluate.stats import mean_interval
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.rows import Row, TaskError, read_file
 from pilotfish.source import TaskSource
@@ -234,6 +236,14 @@ def test_no_question_stands_in_two_parts_and_many_rows_are_drawn_from() -> None:
     assert not {pair.id for pair in split.train} & {pair.id for pair in split.test}
     small = divide([Pair(str(n), f"q{n}", "1") for n in range(20)])
     assert (small.learned, small.holdout, len(small.test)) == (14, 2, 4)
+
+
+def test_what_few_tasks_can_show_is_what_an_evaluation_of_them_prints() -> None:
+    found = looked(sums(60))
+    [line] = [line for line in look_lines(found) if "±" in line]
+    shown = mean_interval([1.0, 0.0] * 6)
+    assert f"12 tasks tell an accuracy to about ±{50 * (shown.high - shown.low):.0f} points" in line
+    assert not [line for line in look_lines(looked(sums(500))) if "±" in line], "100 tasks"
 
 
 def test_too_few_rows_and_answers_that_are_all_the_same_are_refused() -> None:

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from pilotfish.preflight.sample import Sample
     from pilotfish.start.draft import Draft
     from pilotfish.start.look import Look
+    from pilotfish.start.split import Split
     from pilotfish.start.trial import Rewards, Trial
 
 LINE = 72
 """Characters of a row's text that are shown."""
+WIDE = 0.1
+"""From this half width of its interval on an accuracy is told to say little."""
 EASY = 0.9
 """From this share of right answers on there is little left to learn."""
 
@@ -39,6 +42,7 @@ def look_lines(found: Look) -> Iterator[str]:
         yield f"           {found.proposal.caution}"
     yield from _example_lines(found)
     yield _split_line(found)
+    yield from _width_line(found.split)
 
 
 def _example_lines(found: Look) -> Iterator[str]:
@@ -54,6 +58,15 @@ def _split_line(found: Look) -> str:
         f"split      {split.learned} to learn on, {split.holdout} held out to choose the weights by, {len(split.test)} "
         f"to measure on{drawn}"
     )
+
+
+def _width_line(split: Split) -> Iterator[str]:
+    """What so few tasks can show."""
+    if split.told_to > WIDE:
+        yield (
+            f"           {len(split.test)} tasks tell an accuracy to about ±{100 * split.told_to:.0f} points, the "
+            f"{split.holdout} held out to ±{100 * split.chosen_by:.0f}: take more rows for more"
+        )
 
 
 def team_lines(draft: Draft, why_trainee: str, why_judge: str) -> Iterator[str]:

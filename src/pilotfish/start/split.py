@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pilotfish.evaluate.stats import mean_interval
 from pilotfish.start.pairs import Pair
 
 LEAST = 20
@@ -36,6 +37,17 @@ class Split:
         """Tasks that are learned on."""
         return min(TRAIN, len(self.train) - self.holdout)
 
+    @property
+    def told_to(self) -> float:
+        """How far the accuracy of a team that is right on half of the test tasks may be from what is measured on
+        them."""
+        return _half_width(len(self.test))
+
+    @property
+    def chosen_by(self) -> float:
+        """The same of the held-out tasks."""
+        return _half_width(self.holdout)
+
     def write(self, folder: Path, name: str) -> tuple[Path, Path]:
         """Write both parts as JSON lines; returns the files."""
         files = file_names(folder, name)
@@ -54,6 +66,12 @@ def divide(pairs: Sequence[Pair], seed: int = 0) -> Split:
     drawn = random.Random(seed).sample(pairs, len(pairs))
     test, holdout = (min(most, int(share * len(pairs))) for share, most in (TEST, HOLDOUT))
     return Split(drawn[test : test + holdout + TRAIN], holdout, drawn[:test])
+
+
+def _half_width(tasks: int) -> float:
+    right = tasks // 2
+    found = mean_interval([1.0] * right + [0.0] * (tasks - right))
+    return (found.high - found.low) / 2
 
 
 def _line(pair: Pair) -> str:
