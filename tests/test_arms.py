@@ -233,6 +233,33 @@ def test_a_method_that_names_nobody_of_the_team_is_refused(method: dict[str, Any
         baselines(made)
 
 
+OWN = """
+from pilotfish import topology
+
+
+@topology
+async def {name}(task, room, *, rounds=1):
+    return await room.ask("actor", task.question, final=True)
+"""
+
+
+def own(folder: Path, file: str, name: str) -> str:
+    """A topology in a file of its own, as a recipe names it."""
+    (folder / file).write_text(OWN.format(name=name))
+    return f"{folder / file}:{name}"
+
+
+def test_two_functions_of_one_name_are_refused_whatever_their_options(tmp_path: Path) -> None:
+    one, other = own(tmp_path, "v1.py", "mine"), own(tmp_path, "v2.py", "mine")
+    refused = [(["solo", one, other], "mine"), ([one, {"name": other, "options": {"rounds": 2}}], "mine")]
+    refused += [([own(tmp_path, f"own_{name}.py", name)], name) for name in ("solo", "alone")]
+    for against, name in refused:
+        with pytest.raises(RecipeError, match=rf"against: .* and .* are both called {name}; name one with @topology"):
+            parse_recipe({"team": TEAM, "topology": "solo", "evaluate": {"against": against, "alone": True}})
+    made = parse_recipe({"team": TEAM, "topology": one, "evaluate": {"against": ["solo", one, one, "solo"]}})
+    assert [method.name for method in baselines(made)] == ["solo"], "one that is named twice is one arm"
+
+
 def test_a_method_that_this_team_cannot_play_is_left_out_with_a_word() -> None:
     solo = {"name": "solo", "options": {"member": "other"}}
     made = parse_recipe({"team": {"other": {"model": "n"}}, "topology": solo, "evaluate": {"against": ["cot"]}})

@@ -27,7 +27,9 @@ from pilotfish.member import Model
 from pilotfish.serve.config import ServeConfig
 from pilotfish.source import TaskSource
 from pilotfish.team import Member
-from pilotfish.topology import Topology, find
+from pilotfish.topology import Topology
+from pilotfish.topology.config import TopologyConfig as TopologyConfig
+from pilotfish.topology.config import check_names
 from pilotfish.train.profile import BacktrackConfig, CollectStage, SftConfig, TrainConfig
 from pilotfish.verifier import MemberVerifier, RewardModelConfig
 
@@ -54,30 +56,6 @@ def _sources(value: Any, key: str = "source") -> Any:
     if not isinstance(items, list | tuple):
         return value
     return [{key: item} if isinstance(item, str) else item for item in items]
-
-
-class TopologyConfig(Model):
-    """A topology's name and options; `topology: hint` is shorthand for `topology: {name: hint}`."""
-
-    name: str
-    """A built-in one (docs/topologies.md lists them), `path/to/file.py:function`, or a package's entry point."""
-    prompts: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """Texts that replace the built-in ones: `{advise: {system: …, user: …}}`."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The topology's own options: `{rounds: 2}`."""
-
-    def load(self) -> Topology:
-        """Raises ValueError: no such topology, option or prompt."""
-        prompts = {"prompts": self.prompts} if self.prompts else {}
-        return find(self.name).bind(**self.options, **prompts)
-
-    def names(self) -> list[str]:
-        """Its own, and those of the topologies that it plays (a vote's `of`)."""
-        names, options = [self.name], self.options
-        while isinstance(of := options.get("of"), str):
-            names.append(of)
-            options = options.get("options") or {}
-        return names
 
 
 class TasksConfig(Model):
@@ -230,9 +208,9 @@ class Recipe(Model):
         trainees = [name for name, member in self.team.items() if member.train]
         if len(trainees) > 1:
             raise ValueError(f"team: {', '.join(trainees)} all have `train`; exactly one member is the trainee")
-        for topology in self.evaluate.against:
-            topology.load()
         self._check_mix()
+        alone = [TopologyConfig(name="alone")] if self.evaluate.alone else []
+        check_names("evaluate.against", (self.topology, *self.mix, *self.evaluate.against, *alone))
         self._check_judges()
         if self.stages and self.train != TrainConfig():
             raise ValueError("train and stages are both given; put the training into a stage of its own")
@@ -251,11 +229,9 @@ class Recipe(Model):
         return [config.load() for config in (self.topology, *self.mix)]
 
     def _check_mix(self) -> None:
+        check_names("mix", (self.topology, *self.mix))
         labels = [topology.label for topology in self.topologies()]
         if twice := next((label for label in labels if labels.count(label) > 1), None):
-            named = [one.name for one, label in zip((self.topology, *self.mix), labels, strict=True) if label == twice]
-            if len(set(named)) > 1:
-                raise ValueError(f"mix: {' and '.join(named)} are both called {twice}; name one with @topology(name=…)")
             raise ValueError(f"mix: {twice} stands in it twice, or is the topology itself; leave one out")
         for config in (self.train, *self.stages.values()) if self.mix else ():
             stored = isinstance(config, TrainConfig) and config.prefix != "fresh"

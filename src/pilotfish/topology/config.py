@@ -1,0 +1,51 @@
+"""A topology as a recipe names it: which one, in which words, with which options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import Field
+
+from pilotfish.member import Model
+from pilotfish.topology.base import Topology
+from pilotfish.topology.find import find
+
+
+class TopologyConfig(Model):
+    """A topology's name and options; `topology: hint` is shorthand for `topology: {name: hint}`."""
+
+    name: str
+    """A built-in one (docs/topologies.md lists them), `path/to/file.py:function`, or a package's entry point."""
+    prompts: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Texts that replace the built-in ones: `{advise: {system: …, user: …}}`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The topology's own options: `{rounds: 2}`."""
+
+    def load(self) -> Topology:
+        """Raises ValueError: no such topology, option or prompt."""
+        prompts = {"prompts": self.prompts} if self.prompts else {}
+        return find(self.name).bind(**self.options, **prompts)
+
+    def names(self) -> list[str]:
+        """Its own, and those of the topologies that it plays (a vote's `of`)."""
+        names, options = [self.name], self.options
+        while isinstance(of := options.get("of"), str):
+            names.append(of)
+            options = options.get("options") or {}
+        return names
+
+
+def check_names(place: str, configs: Iterable[TopologyConfig]) -> None:
+    """Make sure that no two functions have one name: results and the record tell topologies apart by it.
+
+    Raises:
+        ValueError: two of them have, or there is no such topology, option or prompt.
+    """
+    known: dict[str, str] = {}
+    for config in configs:
+        name = config.load().name
+        if (first := known.setdefault(name, config.name)) != config.name:
+            raise ValueError(
+                f"{place}: {first} and {config.name} are both called {name}; name one with @topology(name=…)"
+            )
