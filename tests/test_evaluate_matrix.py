@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from pilotfish.cli import main
 from pilotfish.engine.meter import MaxCostReached
 from pilotfish.episode import calls
 from pilotfish.evaluate.bench import Result, evaluate
+from pilotfish.evaluate.table import Row
 from pilotfish.recipe import RecipeError, parse_recipe
+from pilotfish.report.evaluation import read_evaluation
 from pilotfish.team import Member
 from tiny import save_tiny
 
@@ -162,10 +164,40 @@ def test_calls_are_those_that_were_answered_in_every_figure(tmp_path: Path) -> N
     with MockServer(reply="The answer is 1.", fault=lost) as server:
         (result, _) = play(board(tmp_path, server.base_url), tmp_path / "run")
     by_arm = {row.name: row for row in result.rows}
-    assert by_arm["solo"].calls == by_arm["solo"].usage["actor"].calls / 6 == pytest.approx(5 / 6)
+    assert by_arm["solo"].calls == by_arm["solo"].usage["actor"].calls / 5 == 1
     for row in result.rows:
         lines = [line for line in scores(tmp_path / "run") if (line["benchmark"], line["arm"]) == ("first", row.name)]
-        assert sum(line["calls"] for line in lines) == row.usage["actor"].calls == pytest.approx(6 * row.calls)
+        assert sum(line["calls"] for line in lines) == row.usage["actor"].calls
+        judged = [line for line in lines if line["reward"] is not None]
+        assert sum(line["calls"] for line in judged) == row.counted[0]["actor"].calls == pytest.approx(5 * row.calls)
+
+
+def test_an_outage_makes_no_method_cheaper(tmp_path: Path) -> None:
+    """Of a method that asks five times, all calls but the first are lost on two of six tasks."""
+
+    def lost(call: Call) -> str | None:
+        asked = str(call.body["messages"])
+        return "503" if "Your answer" in asked and any(f"What is {n} " in asked for n in (3, 4)) else None
+
+    def played(folder: Path, fault: Callable[[Call], str | None]) -> Row:
+        folder.mkdir()
+        against = [{"name": "reflect", "options": {"rounds": 2}}]
+        with MockServer(reply="The answer is 1.", fault=fault) as server:
+            (result, _) = play(board(folder, server.base_url, against=against), folder / "run")
+        (points,) = [points for arm, points in result.budgets.items() if arm == "reflect"]
+        assert [point.calls for point in points] == [3, 5]
+        return next(row for row in result.rows if row.name == "reflect")
+
+    up, down = played(tmp_path / "up", lambda call: None), played(tmp_path / "down", lost)
+    assert (up.failed, down.failed) == (0, 2)
+    for name in ("calls", "tokens_per_member", "cost_per_task"):
+        assert getattr(down, name) == pytest.approx(getattr(up, name), rel=0.02), name
+    assert down.usage["actor"].calls < up.usage["actor"].calls, "the sums are of all episodes"
+    page = (tmp_path / "down/run/results.md").read_text()
+    assert page.count("| reflect | actor | 5 |") == 2, "on both benchmarks"
+    kept, made = record(tmp_path / "down/run")["first"][0], read_evaluation(tmp_path / "down/run").benchmarks["first"]
+    assert made.cost(kept) == pytest.approx(down.cost_per_task)
+    assert made.counted(kept)[1] == 4
 
 
 def test_a_call_that_methods_share_is_made_once_and_charged_to_each(server: MockServer, tmp_path: Path) -> None:

@@ -14,7 +14,18 @@ from pilotfish.evaluate.accounts import Account
 from pilotfish.evaluate.stats import Difference
 from pilotfish.evaluate.table import Row, render_markdown, render_rich, to_csv, to_json
 
-SOLO = Row("actor alone", 0.44, 0.375, 0.51, n=200, tokens_per_member={"actor": 118.4}, calls=1, seconds=0.84, cost=0.5)
+SOLO = Row(
+    "actor alone",
+    0.44,
+    0.375,
+    0.51,
+    n=200,
+    tokens_per_member={"actor": 118.4},
+    calls=1,
+    seconds=0.84,
+    cost=0.5,
+    cost_per_task=0.0025,
+)
 UNTRAINED = Row(
     "untrained hint",
     0.33,
@@ -116,7 +127,8 @@ def test_markdown_lines_hold_the_figures() -> None:
 
 def test_money_is_told_of_a_task_and_its_sum_is_kept_in_the_files() -> None:
     used = {"actor": Account(calls=16, prompt=800, completion=160, seconds=4.0, cost=0.0003)}
-    row = Row("vote", 0.5, 0.1, 0.9, n=3, unjudged=1, samples=2, calls=2, seconds=0.5, cost=0.0003, usage=used)
+    money = {"cost": 0.0003, "cost_per_task": 0.0000375}
+    row = Row("vote", 0.5, 0.1, 0.9, n=3, unjudged=1, samples=2, calls=2, seconds=0.5, usage=used, **money)
     text = render_markdown([row])
     assert markdown_line(text, "vote", "2") == ["vote", "2", "0.5", "0.0000375"]
     assert markdown_line(text, "vote", "actor")[2:] == ["2", "100", "20", "0.5", "0.0000375"]

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 from statistics import fmean
 
 from pilotfish.episode import Episode, Judge, Scopes, Turn
@@ -47,9 +47,9 @@ class Point:
     n: int
     """Tasks with a verdict."""
     calls: float
-    """Mean calls a task, those that were answered from the record included."""
+    """Mean calls a task, those that were answered from the record included; of episodes with a verdict."""
     tokens: float
-    """Mean prompt and completion tokens a task."""
+    """Mean prompt and completion tokens a task, of the same episodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,8 @@ def _whole(episode: Episode) -> _Ended:
 
 def _point(by: str, length: int, ended: Sequence[Sequence[_Ended]]) -> Point:
     found = mean_interval([[one.reward for one in samples] for samples in ended])
-    flat = [one for samples in ended for one in samples]
+    every = [one for samples in ended for one in samples]
+    flat = [one for one in every if not isnan(one.reward)] or every
     calls, tokens = (fmean(figures) for figures in ([one.calls for one in flat], [one.tokens for one in flat]))
     return Point(by, length, found.estimate, found.low, found.high, found.n, calls, tokens)
 

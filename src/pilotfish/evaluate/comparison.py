@@ -44,10 +44,14 @@ def compared(arm: Arm, arms: Sequence[Arm]) -> list[str]:
 
 def _row(one: Played, tasks: Sequence[Task], others: Sequence[Played]) -> Row:
     rewards, episodes = one.rewards, one.episodes
+    judged = [episode for episode in episodes if episode.verdict.reward is not None] or episodes
     found = mean_interval(rewards)
     prices = {name: member.price for name, member in one.arm.team.members.items()}
-    used, with_judges = accounts(episodes, prices), accounts(episodes, prices, judges=True)
-    whole = sum(used.values(), Account())
+    paid = {name: prices[name] for name, member in one.arm.team.members.items() if not member.judges}
+    used, mean_of = accounts(episodes, prices, judges=True), accounts(judged, prices, judges=True)
+    playing = accounts(judged, prices)
+    whole = sum(playing.values(), Account())
+    cost = _cost(playing, paid)
     gaps = {other.arm.name: paired_difference(rewards, other.rewards) for other in others}
     p = {other.arm.name: value for other in others if (value := _p(one, other)) is not None}
     return Row(
@@ -59,16 +63,18 @@ def _row(one: Played, tasks: Sequence[Task], others: Sequence[Played]) -> Row:
         found.unjudged,
         difference_to=gaps,
         leak_rate=_leak_rate(one.arm, one.first, tasks),
-        tokens_per_member={member: account.tokens / len(episodes) for member, account in with_judges.items()},
-        calls=whole.calls / len(episodes),
-        seconds=whole.seconds / len(episodes),
-        cost=_cost(used, {name: prices[name] for name, member in one.arm.team.members.items() if not member.judges}),
+        tokens_per_member={member: account.tokens / len(judged) for member, account in mean_of.items()},
+        calls=whole.calls / len(judged),
+        seconds=whole.seconds / len(judged),
+        cost=_cost(accounts(episodes, prices), paid),
+        cost_per_task=None if cost is None else cost / len(judged),
         standard_error=standard_error(rewards),
         samples=len(one.samples),
         failed=sum(episode.verdict.reward is None for episode in episodes),
         p=p,
         tasks_needed={name: count for name in p if (count := _needed(gaps[name])) is not None},
-        usage=with_judges,
+        usage=used,
+        judged=mean_of if len(judged) < len(episodes) else {},
     )
 
 

@@ -52,13 +52,16 @@ class Row:
     leak_rate: float | None = None
     """Share of tasks whose hint already holds the gold answer; None where there is no hint."""
     tokens_per_member: Mapping[str, float] = field(default_factory=dict)
-    """Mean prompt and completion tokens per task, summed, by member."""
+    """Mean prompt and completion tokens per task, summed, by member. Means per task are over episodes with a verdict,
+    as the accuracy is; over all where none has one."""
     calls: float | None = None
     """Mean calls per task, those that methods share counted in each."""
     seconds: float | None = None
     """Mean seconds per task."""
     cost: float | None = None
     """Money for all episodes together, in the recipe's currency; None where no member has a price."""
+    cost_per_task: float | None = None
+    """Mean money per task."""
     standard_error: float | None = None
     """Of the accuracy, over tasks."""
     samples: int = 1
@@ -71,11 +74,18 @@ class Row:
     """Tasks that it takes to see a difference of 4 points to another at 80 % power, by the other's name."""
     usage: Mapping[str, Account] = field(default_factory=dict)
     """What each member used in all episodes together; a call that methods share is charged to each."""
+    judged: Mapping[str, Account] = field(default_factory=dict)
+    """Of `usage`, what went into episodes with a verdict; empty where all have one, or none."""
 
     @property
     def episodes(self) -> int:
         """Of all tasks and samples."""
         return self.samples * (self.n + self.unjudged)
+
+    @property
+    def counted(self) -> tuple[Mapping[str, Account], int]:
+        """What means per task are made of: what members used in so many episodes."""
+        return (self.judged, self.episodes - self.failed) if self.judged else (self.usage, self.episodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +174,7 @@ def _prices(rows: Sequence[Row]) -> list[Section]:
     beside = [
         ("calls", [_number(row.calls) for row in rows]),
         ("seconds", [_number(row.seconds) for row in rows]),
-        ("cost", [_money(row.cost, row.episodes) for row in rows]),
+        ("cost", [_money(row.cost_per_task) for row in rows]),
     ]
     first = tokens[:_MEMBERS_ABREAST] + _filled(beside)
     further = [tokens[at : at + _MEMBERS_ABREAST] for at in range(_MEMBERS_ABREAST, len(tokens), _MEMBERS_ABREAST)]
@@ -174,8 +184,9 @@ def _prices(rows: Sequence[Row]) -> list[Section]:
 
 def _usage(rows: Sequence[Row]) -> Section:
     """Each method's members below one another, a task's share of all."""
+    counted = [(row, *row.counted) for row in rows]
     told = [
-        (row, member, account, row.episodes) for row in rows for member, account in row.usage.items() if account.calls
+        (row, member, account, of) for row, used, of in counted for member, account in used.items() if account.calls
     ]
     columns = [
         ("method", [row.name for row, *_ in told]),
@@ -188,7 +199,7 @@ def _usage(rows: Sequence[Row]) -> Section:
     beside = [
         ("reasoning", [_number(account.reasoning / of or None) for *_, account, of in told]),
         ("seconds", [_number(account.seconds / of) for *_, account, of in told]),
-        ("cost", [_money(account.cost, of) for *_, account, of in told]),
+        ("cost", [_money(None if account.cost is None else account.cost / of) for *_, account, of in told]),
     ]
     rough = "; ~: not the server's count" if any(account.estimated for _, _, account, _ in told) else ""
     return Section(
@@ -268,9 +279,7 @@ def digits(value: float) -> str:
     return f"{value:.{2 - floor(log10(abs(value)))}f}".rstrip("0").rstrip(".")
 
 
-def _money(sum: float | None, episodes: int) -> str:
-    """What one of so many episodes cost."""
-    value = None if sum is None else sum / episodes
+def _money(value: float | None) -> str:
     return _number(value) if value is None or value < 100 else f"{value:,.2f}"
 
 
@@ -283,7 +292,7 @@ def _p(value: float | None) -> str:
 def _flat(row: Row) -> dict[str, Any]:
     fields = asdict(row)
     by_name = {"difference_to": "difference", "adjusted_p": "adjusted_p", "p": "p", "tasks_needed": "tasks_needed"}
-    by_name |= {"tokens_per_member": "tokens", "usage": "usage"}
+    by_name |= {"tokens_per_member": "tokens", "usage": "usage", "judged": "judged"}
     for name, column in by_name.items():
         for key, value in fields.pop(name).items():
             parts = value if isinstance(value, dict) else {"": value}

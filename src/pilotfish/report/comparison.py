@@ -85,11 +85,11 @@ def methods(one: Benchmark) -> Figure:
         "calls": number("calls"),
         **{head: number(field) for head, field in tokens.items()},
         "seconds": number("seconds"),
-        "cost": lambda row: NOTHING if row["cost"] is None else digits(row["cost"] / one.played(row["method"])),
+        "cost": lambda row: NOTHING if row["cost_per_task"] is None else digits(row["cost_per_task"]),
     }
     if all(row["samples"] == 1 for row in rows):
         del columns["samples"]
-    note = "Calls, tokens, seconds and cost are means a task; a call that methods share is charged to each."
+    note = "Calls, tokens, seconds and cost are means over episodes with a verdict; a shared call is charged to each."
     rough = " ~: not the server's own count." if estimated else ""
     told = "".join(f" {line}." for line in one.notes)
     return tabled("methods", "Accuracy and price", rows, columns, note=note + rough + told)
@@ -116,6 +116,7 @@ def _method(one: Benchmark, row: Mapping[str, Any]) -> Row:
         "role": one.roles.get(name, ""),
         "model": one.models.get(name, ""),
         **{field: row.get(field) for field in kept},
+        "cost_per_task": one.cost(row),
         **tokens,
     }
 
@@ -201,8 +202,8 @@ def _over_k(rows: Sequence[Row], measure: str) -> str:
 def _usage(one: Benchmark) -> Iterator[Row]:
     """Of a task, by method and member."""
     for row in one.rows:
-        episodes = one.played(row["name"])
-        for member, used in row.get("usage", {}).items():
+        members, episodes = one.counted(row)
+        for member, used in members.items():
             means = {field: used[field] / episodes for field in _COUNTS}
             cost = None if used["cost"] is None else used["cost"] / episodes
             yield {"method": row["name"], "member": member, **means, "cost": cost, "estimated": used["estimated"]}
@@ -224,7 +225,7 @@ def _usage_table(rows: Sequence[Row]) -> Figure:
         "cost": number("cost"),
         "count": lambda row: "~" if row["estimated"] else NOTHING,
     }
-    note = "Means a task. Prompt holds cached, completion holds reasoning."
+    note = "Means over episodes with a verdict. Prompt holds cached, completion holds reasoning."
     note += " ~: not the server's own count." if any(row["estimated"] for row in rows) else ""
     return tabled("usage", "Tokens by member", rows, columns, names=2, note=note)
 

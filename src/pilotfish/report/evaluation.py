@@ -89,6 +89,19 @@ class Benchmark:
         """Episodes of an arm over all tasks and samples; 1 where none is there, since sums are divided by it."""
         return max(1, len(self.episodes.get(arm, ())))
 
+    def cost(self, row: Mapping[str, Any]) -> float | None:
+        """Mean money a task; None where no member has a price."""
+        over_all = None if row["cost"] is None else row["cost"] / self.played(row["name"])
+        mean: float | None = row.get("cost_per_task", over_all)
+        return mean
+
+    def counted(self, row: Mapping[str, Any]) -> tuple[Mapping[str, Mapping[str, Any]], int]:
+        """What means a task are made of: what members used in so many episodes (`Row.counted`)."""
+        played = self.played(row["name"])
+        if judged := row.get("judged"):
+            return judged, max(1, played - row["failed"])
+        return row.get("usage", {}), played
+
     def reference(self, arm: str) -> str | None:
         """Whom an arm is compared with, on the same models: the actor alone, or the first arm where that was not
         played; None for that one itself."""

@@ -69,7 +69,7 @@ def _priced(one: Benchmark, number: int, row: Mapping[str, Any]) -> dict[str, An
         "number": number,
         "method": row["name"],
         **{field: row[field] for field in ("accuracy", "low", "high")},
-        "cost": None if row["cost"] is None else row["cost"] / one.played(row["name"]),
+        "cost": one.cost(row),
         "tokens": sum(row["tokens_per_member"].values()),
         "calls": row["calls"],
     }
