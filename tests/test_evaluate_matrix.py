@@ -200,6 +200,25 @@ def test_an_outage_makes_no_method_cheaper(tmp_path: Path) -> None:
     assert made.counted(kept)[1] == 4
 
 
+def test_an_evaluation_goes_on_elsewhere_at_another_price_and_counts_all_by_that(tmp_path: Path) -> None:
+    def down(call: Call) -> str | None:
+        return "503" if "What is 3" in str(call.body["messages"]) else None
+
+    with MockServer(reply="The answer is 1.", fault=down) as first:
+        play(board(tmp_path, first.base_url), tmp_path / "run")
+    before = record(tmp_path / "run")["first"]
+    with MockServer(reply="The answer is 1.") as second:
+        data = board(tmp_path, second.base_url)
+        data["team"]["actor"]["price"] = {"input": 10, "output": 20}
+        play(data, tmp_path / "run")
+        assert 0 < second.calls < first.calls
+        assert all("What is 3" in str(call.body["messages"]) for call in second.requests)
+    for was, now in zip(before, record(tmp_path / "run")["first"], strict=True):
+        assert (was["failed"], now["failed"]) == (1, 0)
+        assert now["cost"] == pytest.approx(10 * was["cost"] * 6 / 5, rel=0.05)
+    assert Run(tmp_path / "run").recipe.team["actor"].base_url == second.base_url
+
+
 def test_a_call_that_methods_share_is_made_once_and_charged_to_each(server: MockServer, tmp_path: Path) -> None:
     data = board(tmp_path, server.base_url)
     play({**data, "evaluate": {**data["evaluate"], "against": [data["evaluate"]["against"][0]]}}, tmp_path / "run")

@@ -109,6 +109,49 @@ def test_a_run_that_has_kept_no_digests_goes_on(tmp_path: Path) -> None:
     assert "9" in [task.answer for task in run.curriculum(silent).train + run.curriculum(silent).holdout]
 
 
+HANDLED = {
+    "base_url": "http://127.0.0.1:2/v1",
+    "key_env": "OTHER_KEY",
+    "timeout_s": 9.0,
+    "retries": 1,
+    "concurrency": 2,
+    "requests_per_minute": 3.0,
+    "tokens_per_minute": 4.0,
+    "hedge_after_s": 5.0,
+    "price": {"input": 2.0},
+}
+
+
+def seated(**actor: Any) -> Recipe:
+    """A recipe with one stage and an actor behind an API."""
+    team = {
+        "collaborator": {"model": "m", "train": "full"},
+        "actor": {"engine": "openai", "model": "a", "base_url": "http://127.0.0.1:1/v1", **actor},
+    }
+    return parse_recipe({"team": team, "topology": "hint", "stages": {"one": {"steps": 1}}})
+
+
+@pytest.mark.parametrize("field", [*HANDLED, None])
+def test_how_a_member_is_reached_and_paid_may_change_within_a_run(field: str | None, tmp_path: Path) -> None:
+    before, after = seated(), seated(**(HANDLED if field is None else {field: HANDLED[field]}))
+    run = Run(tmp_path / "run", before)
+    run.stage("one", before.at("one", None), "")
+    again = Run(tmp_path / "run", after)
+    again.check_stages({"one": after.at("one", None)})
+    stage = again.stage("one", after.at("one", None), "")
+    for folder in (run.folder, stage.folder):
+        assert Run(folder).recipe.team == after.team, "the record tells what was used last"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("model", "b"), ("extra", {"top_k": 1}), ("form", "completions"), ("revision", "2")]
+)
+def test_what_an_answer_depends_on_may_not(field: str, value: Any, tmp_path: Path) -> None:
+    Run(tmp_path / "run", seated())
+    with pytest.raises(RunError, match=rf"\(team.actor.{field}.* differ\); choose another folder with --run$"):
+        Run(tmp_path / "run", seated(**{field: value}))
+
+
 def test_a_line_that_a_kill_left_unfinished_costs_no_other(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", parse_recipe({"team": {"actor": {"model": "m"}}, "topology": "solo"}))
     run.log({"kind": "step", "step": 1})

@@ -91,6 +91,22 @@ _OWN_ARGUMENTS = {
 """Arguments of `vllm serve` that fields stand for, and which."""
 
 
+HANDLING = frozenset(
+    (
+        "base_url",
+        "key_env",
+        "timeout_s",
+        "retries",
+        "concurrency",
+        "requests_per_minute",
+        "tokens_per_minute",
+        "hedge_after_s",
+        "price",
+    )
+)
+"""Fields that say how a member is reached and what it is paid: no answer depends on them."""
+
+
 class MemberConfig(Model):
     """A seat: which model, behind which engine."""
 
@@ -204,6 +220,10 @@ class MemberConfig(Model):
             whole = not (isinstance(value, Mapping) and isinstance(fields.get(name), Mapping))
             fields[name] = value if whole else {**fields[name], **value}
         return MemberConfig.model_validate(fields)
+
+    def handled_as(self, other: MemberConfig) -> MemberConfig:
+        """The member, reached and paid as another one is."""
+        return self.model_copy(update={name: getattr(other, name) for name in HANDLING})
 
     @property
     def deployment(self) -> str:

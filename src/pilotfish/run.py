@@ -24,6 +24,7 @@ from typing import Any
 from pilotfish import own
 from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal
+from pilotfish.member import HANDLING
 from pilotfish.overlap import listed
 from pilotfish.recipe import EvaluateConfig, Recipe
 from pilotfish.recipe_file import load_recipe
@@ -81,13 +82,13 @@ class Run:
             return recorded
         stage = self.root is not self
         if found := _differences(_training(recorded, stage), _training(recipe, stage)):
-            way_out = "remove this folder to train the stage again" if stage else "remove this one"
+            way_out = ", or remove this folder to train the stage again" if stage else ""
             raise RunError(
                 f"{self.folder}: holds a run of another recipe ({', '.join(found)} differ); choose another folder with "
-                f"--run, or {way_out}"
+                f"--run{way_out}"
             )
-        if not stage and recorded.stages != recipe.stages:
-            self._record(recorded.model_copy(update={"stages": recipe.stages}))
+        if not stage and (kept := _taking_over(recorded, recipe)) != recorded:
+            self._record(kept)
         return recipe
 
     def _record(self, recipe: Recipe) -> None:
@@ -305,14 +306,22 @@ def _row(line: str) -> dict[str, Any] | None:
 
 
 def _training(recipe: Recipe, stage: bool) -> dict[str, Any]:
-    """What may not change within a run: the evaluation, who judges in it alone, and `max_cost` may, and the filter
-    before it has begun; each stage looks after its own, and where it finds the weights that it starts from."""
+    """What may not change within a run: the evaluation, who judges in it alone, how members are handled, and `max_cost`
+    may, and the filter before it has begun; each stage looks after its own, and where it finds the weights that it
+    starts from."""
     free = {"drop_right", "drop_wrong", "concurrency", "answers"}
     whole = dict.fromkeys(("evaluate", "name", "serve", "stages", "max_cost"), True)
     judges = set(recipe.judges) - set(recipe.model_copy(update={"evaluate": EvaluateConfig()}).judges)
-    member = {recipe.trainee or "": {"model", "revision"}} if stage else {}
-    team: dict[str, Any] = {**member, **dict.fromkeys(judges, True)}
+    team: dict[str, Any] = dict.fromkeys(recipe.team, HANDLING) | dict.fromkeys(judges, True)
+    if stage and recipe.trainee:
+        team[recipe.trainee] = HANDLING | {"model", "revision"}
     return recipe.model_dump(mode="json", exclude={**whole, "collect": free, "team": team})
+
+
+def _taking_over(recorded: Recipe, recipe: Recipe) -> Recipe:
+    """The recorded recipe with the stages of the one that a run goes on with, and with its members handled as there."""
+    team = {name: one.handled_as(recipe.team.get(name, one)) for name, one in recorded.team.items()}
+    return recorded.model_copy(update={"stages": recipe.stages, "team": team})
 
 
 def _differences(left: Any, right: Any, place: str = "") -> list[str]:
