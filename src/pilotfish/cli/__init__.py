@@ -77,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; `sys.argv` when None.
 
     Returns:
-        The exit code: 0, 1 (`doctor` found a fault), 2 (what was asked cannot be done), 130 (interrupted).
+        The exit code: 0, 1 (`doctor` found a fault, `eval` judged nothing), 2 (what was asked cannot be done), 130
+        (interrupted).
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     warnings.showwarning = _show_warning

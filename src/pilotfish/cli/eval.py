@@ -32,7 +32,7 @@ def evaluate(
 
     Plays the team trained and untrained, the baselines and the controls on each benchmark; what is recorded is not
     asked again. Tables are printed and written into the run's folder. With --recorded no model is needed: methods that
-    were played on every task are measured, others left out by name.
+    were played on every task are measured, others left out by name. The exit code is 1 where no method has a verdict.
     """
     from pilotfish.cli.progress import Evaluation, quieten
     from pilotfish.processes import follows, joined
@@ -73,6 +73,20 @@ def evaluate(
         pages = [str(page.relative_to(folder)) for page in report(folder) if page.parent == folder]
         written = [*names(results), *_plots(opened, results), *pages]
         out().print(f"in {folder}: {', '.join(written)}", soft_wrap=True)
+    if not _judged(results):
+        raise typer.Exit(1)
+
+
+def _judged(results: Sequence[Result]) -> bool:
+    """Say what has failed, and whether each benchmark has a method with a verdict."""
+    from pilotfish.evaluate.scores import failures
+
+    for line in (line for result in results for line in failures(result.scores)):
+        say_error(f"warning: {line}")
+    empty = [result.benchmark for result in results if not any(row.n for row in result.rows)]
+    if empty:
+        say_error(f"{', '.join(empty)}: no method has a verdict; mend that and give the same command again")
+    return not empty
 
 
 def _run(folder: Path, recipe: Recipe, recorded: bool) -> Run:

@@ -9,6 +9,7 @@ The words behind a line are in the run's journal: `journal.episode(score["episod
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pilotfish.evaluate.arms import Arm, Played
 
 FILE = "scores.jsonl"
+_LONGEST = 300
+"""Characters of a reason that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,20 @@ def cost(usage: dict[str, Usage], prices: dict[str, Price]) -> float | None:
     if not any(price.input or price.output for price in prices.values()):
         return None
     return sum(used.cost(prices[member]) for member, used in usage.items())
+
+
+def failures(scores: Iterable[Score]) -> list[str]:
+    """Of each arm with episodes that have no verdict, how many, and the commonest reason."""
+    by_arm: dict[tuple[str, str], list[Score]] = {}
+    for score in scores:
+        by_arm.setdefault((score.benchmark, score.arm), []).append(score)
+    told = []
+    for (benchmark, arm), of in by_arm.items():
+        if whys := Counter(" ".join(score.why.split()) for score in of if score.reward is None):
+            why, count = whys.most_common(1)[0]
+            most = f" ({count} of them)" if len(whys) > 1 else ""
+            told.append(f"{benchmark}: {arm}: {whys.total()} of {len(of)} episodes failed: {why[:_LONGEST]}{most}")
+    return told
 
 
 def lines(scores: Iterable[Score]) -> Iterator[str]:
