@@ -132,6 +132,17 @@ def test_rows_that_teach_nothing_are_counted() -> None:
     )
 
 
+def test_an_answer_that_is_no_number_is_none(tmp_path: Path) -> None:
+    """As pandas writes what a table lacks."""
+    file, left_out = tmp_path / "mine.jsonl", LeftOut()
+    answers = [*range(1, 9), "NaN", "-Infinity"]
+    lines = [f'{{"question": "{n} + 1?", "answer": {answer}}}' for n, answer in enumerate(answers)]
+    file.write_text("\n".join(lines))
+    data = read_rows(TaskSource(source=str(file)))
+    found = pairs(data, choose(columns([row.data for row in data]), {}), "mine", left_out)
+    assert ([pair.answer for pair in found], str(left_out)) == (list("12345678"), "2 without an answer")
+
+
 @pytest.mark.parametrize(
     ("known", "verifier", "why"),
     [

@@ -83,7 +83,11 @@ def test_a_choice_outside_the_options_is_refused(tmp_path: Path, gold: Any) -> N
     [
         ({"question": " ", "answer": "1"}, "'question' is empty"),
         ({"question": "q?", "answer": ""}, "'answer' is empty"),
-        ({"question": "q?", "answer": None}, r"no 'answer' \(its fields: question, answer\)"),
+        ({"question": "q?", "answer": None}, "'answer' is empty"),
+        ('{"question": "q?", "answer": NaN}', "'answer' is empty"),
+        ('{"question": Infinity, "answer": "1"}', "'question' is empty"),
+        ('{"question": "q?", "answer": -1e999}', "'answer' is empty"),
+        ({"question": "q?", "solution": "1"}, r"no 'answer' \(its fields: question, solution\); say in the source"),
         ({"problem": "q?", "answer": "1"}, r"no 'question' \(its fields: problem, answer\); say in the source"),
         ({"question": ["q?"], "answer": "1"}, "'question' is list, not text"),
         ({"id": "r0", "question": "q?", "answer": "1"}, r"the id 'r0' was already used at .*data\.jsonl:1"),
@@ -258,6 +262,9 @@ def test_a_hub_data_set_is_read_from_a_folder_and_from_parquet_in_its_place(
     assert [task.answer for task in load_tasks(spec, path=tmp_path / "train.parquet")] == ["0", "1"]
     with pytest.raises(TaskError, match=r"no 'question' \(its fields: problem, solution, picture\)"):
         load_tasks({**spec, "question": "question"})
+    datasets.Dataset.from_list([{"question": "q?", "answer": float("nan")}]).to_parquet(tmp_path / "lacking.parquet")
+    with pytest.raises(TaskError, match=r"lacking.parquet row 0: 'answer' is empty"):
+        load_tasks(tmp_path / "lacking.parquet")
     with pytest.raises(TaskError, match=r"cannot be loaded \(ValueError: .*validation"):
         load_tasks(spec, split="validation")
 

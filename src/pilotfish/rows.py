@@ -13,6 +13,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a source."""
+    """One row of a source; None stands where it has null, NaN or an infinity."""
 
     where: str
     """`file:line` for JSON lines and tables, else the source and the row's index."""
@@ -89,7 +90,7 @@ def read_hub(
         dataset = load_dataset(name, config, split=split, revision=revision, data_files=data_files)
     except Exception as error:  # its errors range from OSError to its own; each means the same here
         raise TaskError(f"{label}: cannot be loaded ({type(error).__name__}: {_first_line(error)})") from error
-    return (Row(f"{label} row {index}", index, dict(data)) for index, data in enumerate(dataset))
+    return (Row(f"{label} row {index}", index, _finite(dict(data))) for index, data in enumerate(dataset))
 
 
 def field_of(data: dict[str, Any], name: str) -> Any:
@@ -132,7 +133,16 @@ def _json_object(line: bytes, where: str) -> dict[str, Any]:
         raise TaskError(f"{where}: not JSON ({getattr(error, 'msg', error)}{place})") from error
     if not isinstance(data, dict):
         raise TaskError(f"{where}: a row is a JSON object, here it is {type(data).__name__}")
-    return data
+    return dict(_finite(data))
+
+
+def _finite(value: Any) -> Any:
+    """A value with None in place of NaN and the infinities: they stand for what a table lacks."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _read_table(path: Path) -> Iterator[Row]:

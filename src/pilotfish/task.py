@@ -223,12 +223,12 @@ def _with_options(question: str, choices: tuple[str, ...]) -> str:
 
 
 def _text(row: Row, name: str, value: Any) -> str:
-    if value is None:
+    if value is None and name not in row.data:
         fields = ", ".join(row.data) or "none"
         raise TaskError(f"{row.where}: no {name!r} (its fields: {fields}); say in the source which field it is")
-    if not isinstance(value, str | int | float):
+    if value is not None and not isinstance(value, str | int | float):
         raise TaskError(f"{row.where}: {name!r} is {type(value).__name__}, not text")
-    text = str(value)
+    text = "" if value is None else str(value)
     if not text.strip():
         raise TaskError(f"{row.where}: {name!r} is empty; fill it in or remove the row")
     if any("\ud800" <= character <= "\udfff" for character in text):
