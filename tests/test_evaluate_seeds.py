@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from board import board, seat
-from pilotfish import Journal, ScriptedEngine, Task, Team, Verdict
+from board import board, said, seat
+from mock_server import MockServer
+from pilotfish import Journal, Run, ScriptedEngine, Task, Team, Verdict
+from pilotfish.cli import main
 from pilotfish.evaluate.arms import Arm, Field, Played, Role
-from pilotfish.evaluate.bench import Result, measure
+from pilotfish.evaluate.bench import Result, evaluate, measure
 from pilotfish.evaluate.page import page_markdown
 from pilotfish.evaluate.record import write
 from pilotfish.evaluate.scores import lines, scored
@@ -71,6 +75,11 @@ def measured(recipe: Recipe, folder: Path) -> Result:
     return asyncio.run(scenario())
 
 
+def checked(recipe: Recipe, folder: Path) -> None:
+    arms_of = [one.arm for one in asyncio.run(arms(0, folder))]
+    OtherSeeds(recipe).check([Field("b", TASKS, Journal(folder), _never)], arms_of)
+
+
 async def _never(task: Task, answer: str, form: str) -> Verdict:
     raise AssertionError("whole methods are judged already")
 
@@ -114,13 +123,53 @@ def test_a_run_that_does_not_fit_is_refused_by_name(tmp_path: Path, data: dict[s
         OtherSeeds(own(data, one, twin))
     file = tmp_path / "one" / "scores.jsonl"
     file.write_text("".join(f"{line}\n" for line in file.read_text().splitlines()[:-1]))
-    with pytest.raises(RecipeError, match=r"one has no score of 'hint, trained' on task t39 of b; evaluate it"):
-        measured(own(data, one), tmp_path / "own")
+    lacks = r"one has no score of 'hint, trained' on task t39 of b; evaluate it"
+    with pytest.warns(UserWarning, match=f"b: no table over seeds: .*{lacks}"):
+        assert measured(own(data, one), tmp_path / "own").seeds is None, "what was played is measured all the same"
+    with pytest.raises(RecipeError, match=lacks):
+        checked(own(data, one), tmp_path / "own")
     file.unlink()
     with pytest.raises(RecipeError, match=r"scores\.jsonl is not there; run `pilotfish eval "):
         OtherSeeds(own(data, one))
     with pytest.raises(RecipeError, match="no such file"):
         OtherSeeds(own(data, str(tmp_path / "none")))
+
+
+def test_another_gold_answer_under_the_same_id_is_refused(tmp_path: Path, data: dict[str, object]) -> None:
+    one = other_run(1, tmp_path / "one", data)
+    file = tmp_path / "one" / "scores.jsonl"
+    scores = [json.loads(line) for line in file.read_text().splitlines()]
+    for score in scores:
+        score["gold"] = "2" if score["task"] in ("t7", "t9") else score["gold"]
+    file.write_text("".join(json.dumps(score) + "\n" for score in scores))
+    with pytest.raises(RecipeError, match=r"one: the answer to task t7 of b is '2' there, and '1' here; evaluate it"):
+        checked(own(data, one), tmp_path / "own")
+    file.write_text("".join(json.dumps({**score, "gold": None}) + "\n" for score in scores))
+    checked(own(data, one), tmp_path / "own")
+
+
+def test_what_another_run_lacks_is_told_before_anybody_is_asked_and_the_command_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "other run"
+    with MockServer(reply=said) as server:
+        data = board(tmp_path, server.base_url, tasks=3)
+        first = {**data["evaluate"], "benchmarks": data["evaluate"]["benchmarks"][:1], "against": []}
+        recipe = parse_recipe({**data, "team": {"actor": seat(server.base_url, "big")}, "seed": 1, "evaluate": first})
+        with Run(folder, recipe) as run:
+            evaluate(recipe, run)
+        asked = server.calls
+        recipe = parse_recipe({**data, "evaluate": {**data["evaluate"], "seeds": [str(folder)]}})
+        lacks = r"no score of 'vote' on task t0 of first; evaluate it on the same tasks with `pilotfish (.*)`, or"
+        with pytest.raises(RecipeError, match=lacks) as refused, Run(tmp_path / "own", recipe) as run:
+            evaluate(recipe, run)
+        assert server.calls == asked
+        found = re.search(lacks, str(refused.value))
+        assert found
+        assert main(shlex.split(found[1])) == 0
+        with Run(tmp_path / "own", recipe) as run:
+            assert all(result.seeds for result in evaluate(recipe, run))
 
 
 def test_without_other_seeds_nothing_is_told(tmp_path: Path, data: dict[str, object]) -> None:

@@ -29,7 +29,7 @@ from pilotfish.evaluate.arms import CONTROLS, Arm, Field, Played, another_tasks_
 from pilotfish.evaluate.attribution import Attribution, attribute
 from pilotfish.evaluate.budget import Point, curve
 from pilotfish.evaluate.comparison import rows
-from pilotfish.evaluate.lineup import AtServers, arms_of, constant
+from pilotfish.evaluate.lineup import AtServers, Nobody, arms_of, constant
 from pilotfish.evaluate.recall import judges, recall
 from pilotfish.evaluate.record import write
 from pilotfish.evaluate.rounds import Cell, by_round, leader_of
@@ -129,6 +129,8 @@ async def _evaluate(
 ) -> list[Result]:
     async with _opened(recipe, run, judge, meter, together) as (seats, fields):
         _warn_of_overlap(recipe, run, fields)
+        if others.folders:
+            others.check(fields, [arm for team in recipe.teams() for arm in arms_of(team, recipe, run, Nobody())])
         played = await _played(recipe, run, seats, fields, progress)
         judging = {name: seats.engine(name) for name in recipe.judges}
         return await _measured(recipe, fields, played, judging, others)
@@ -168,6 +170,8 @@ async def _remeasure(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds)
         fields = _fields(recipe, journal, judge, None, Processes())
         _warn_of_overlap(recipe, run, fields)
         played = await recall(recipe, run, fields)
+        for on in fields:
+            others.check([on], [one.arm for one in played[on.benchmark]])
         return await _measured(recipe, fields, played, judges(recipe, played), others)
 
 
@@ -308,7 +312,7 @@ async def measure(
         [score for one in played for score in scored(on.benchmark, one, on.tasks)],
         [point for found in sampled.values() for point in found],
         {one.arm.name: await curve(one, on, sampled[one.arm.name]) for one in played if one.arm.role != "control"},
-        others.compare(on, played) if others else None,
+        _over_seeds(on, played, others),
         asked(played, set() if counted is None else counted),
         attribution={
             one.arm.name: found
@@ -316,6 +320,15 @@ async def measure(
             if (found := await attribute(one, _alone(one, played), on.tasks, on.judge))
         },
     )
+
+
+def _over_seeds(on: Field, played: Sequence[Played], others: OtherSeeds | None) -> OverSeeds | None:
+    """What holds over seeds; a run that lacks a figure costs this table and no other."""
+    try:
+        return others.compare(on, played) if others else None
+    except RecipeError as error:
+        warnings.warn(f"{on.benchmark}: no table over seeds: {error}", stacklevel=3)
+        return None
 
 
 def _alone(one: Played, played: Sequence[Played]) -> Played | None:

@@ -69,6 +69,16 @@ class AtServers:
         return name is not None and self.seats.recipe.team[name].engine == "vllm"
 
 
+class Nobody:
+    """Seats nobody, where arms are only named."""
+
+    def engine(self, name: str) -> Engine:
+        return Said("")
+
+    def trained(self, best: Path, version: int) -> Engine:
+        return Said("")
+
+
 Weights = Callable[[Recipe, Run], Iterable[tuple[str, Path, int]]]
 """Trained weights that are measured: their name, folder and version."""
 

@@ -10,21 +10,24 @@ seed, every arm has seeds. See `stats.nested_difference` for what the interval c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
+from shlex import quote
 from statistics import fmean
 
 import numpy as np
 
-from pilotfish.evaluate.arms import Field, Played
+from pilotfish.evaluate.arms import Arm, Field, Played
 from pilotfish.evaluate.comparison import compared
 from pilotfish.evaluate.scores import FILE
 from pilotfish.evaluate.stats import Difference, Floats, nested_difference
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.recipe_file import load_recipe
-from pilotfish.task import Task
+
+_COMPARED = ("benchmarks", "against", "alone", "models")
+"""Settings of an evaluation that decide which figures it has."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +50,42 @@ class OtherSeeds:
     """
 
     def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
         self.folders = recipe.evaluate.seeds
-        others = [load_recipe(folder) for folder in self.folders]
-        self.seeds = [recipe.seed, *(other.seed for other in others)]
-        self.reseated = any(_models(other) != _models(recipe) for other in others)
+        self._others = [load_recipe(folder) for folder in self.folders]
+        self.seeds = [recipe.seed, *(other.seed for other in self._others)]
+        self.reseated = any(_models(other) != _models(recipe) for other in self._others)
         self._scores = [_read(folder) for folder in self.folders]
         for folder, seed in zip(self.folders, self.seeds[1:], strict=True):
             if self.seeds.count(seed) > 1:
                 raise RecipeError(f"evaluate.seeds: {folder} has seed {seed}, and so has another run; leave one out")
 
+    def check(self, fields: Sequence[Field], arms: Sequence[Arm]) -> None:
+        """Make sure that the other runs have the figures of what is compared with them.
+
+        Args:
+            fields: the benchmarks.
+            arms: those that are known so far.
+
+        Raises:
+            RecipeError: a run that lacks an arm or a task, or has another gold answer.
+        """
+        for on in fields:
+            for arm in filter(self._has_seeds, arms):
+                for at in range(len(self.folders)):
+                    self._of(at, on, arm.name)
+
+    def _has_seeds(self, arm: Arm) -> bool:
+        return self.reseated or arm.role == "trained"
+
     def compare(self, on: Field, played: Sequence[Played]) -> OverSeeds | None:
         """The comparison of a benchmark over seeds; None where there are no other seeds, or no arm has them.
 
         Raises:
-            RecipeError: a run that lacks an arm or a task.
+            RecipeError: as for `check`.
         """
         arms = [one.arm for one in played]
-        seeded = {arm.name for arm in arms if self.reseated or arm.role == "trained"}
+        seeded = {arm.name for arm in arms if self._has_seeds(arm)}
         if not self.folders or not seeded:
             return None
         rewards = {one.arm.name: self._rewards(on, one, one.arm.name in seeded) for one in played}
@@ -82,10 +104,29 @@ class OtherSeeds:
         return np.array([own, *(self._of(at, on, one.arm.name) for at in range(len(self.folders)))])
 
     def _of(self, at: int, on: Field, arm: str) -> list[float]:
-        found = self._scores[at].get((on.benchmark, arm), {})
-        if missing := next((task for task in on.tasks if task.id not in found), None):
-            raise RecipeError(_lacking(self.folders[at], on.benchmark, arm, missing))
+        scores, place = self._scores[at], f"evaluate.seeds: {self.folders[at]}"
+        found = scores.rewards.get((on.benchmark, arm), {})
+        for task in on.tasks:
+            if task.id not in found:
+                lacks = f"{place} has no score of {arm!r} on task {task.id} of {on.benchmark}"
+                raise RecipeError(f"{lacks}; {self._way_out(at)}")
+            if (gold := scores.golds.get((on.benchmark, task.id))) not in (None, task.answer):
+                told = f"{gold!r} there, and {task.answer!r} here"
+                raise RecipeError(
+                    f"{place}: the answer to task {task.id} of {on.benchmark} is {told}; {self._way_out(at)}"
+                )
         return [_mean(found[task.id]) for task in on.tasks]
+
+    def _way_out(self, at: int) -> str:
+        """How to evaluate a run on the same tasks, with the same methods."""
+        own, other = self.recipe.evaluate, self._others[at].evaluate
+        differing = [name for name in _COMPARED if getattr(own, name) != getattr(other, name)]
+        differing += ["weights"] if set(own.weights) != set(other.weights) else []
+        values = own.model_dump(mode="json") | own.model_dump(mode="json", exclude_defaults=True)
+        settings = [f"evaluate.{name}={json.dumps(values[name], ensure_ascii=False)}" for name in differing]
+        command = " --set ".join(["pilotfish eval " + quote(str(self.folders[at])), *map(quote, settings)])
+        rest = ", ".join(str(folder) for folder in self.folders if folder != self.folders[at])
+        return f"evaluate it on the same tasks with `{command}`, or leave it out with --set 'evaluate.seeds=[{rest}]'"
 
 
 def _models(recipe: Recipe) -> dict[str, str]:
@@ -93,24 +134,28 @@ def _models(recipe: Recipe) -> dict[str, str]:
     return {name: member.deployment for name, member in recipe.team.items()}
 
 
-def _lacking(folder: Path, benchmark: str, arm: str, task: Task) -> str:
-    return (
-        f"evaluate.seeds: {folder} has no score of {arm!r} on task {task.id} of {benchmark}; evaluate it on the same "
-        f"tasks with `pilotfish eval {folder}`"
-    )
+@dataclass(frozen=True)
+class _Scores:
+    """What a run has scored."""
+
+    rewards: dict[tuple[str, str], dict[str, list[float]]] = field(default_factory=dict)
+    """Of each benchmark and arm by task, of all samples."""
+    golds: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Gold answers by benchmark and task, where the scores tell them."""
 
 
-def _read(folder: Path) -> Mapping[tuple[str, str], dict[str, list[float]]]:
-    """Rewards of each benchmark and arm by task, of all samples."""
+def _read(folder: Path) -> _Scores:
     file = folder / FILE
     if not file.exists():
         raise RecipeError(f"evaluate.seeds: {file} is not there; run `pilotfish eval {folder}` first")
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    found = _Scores()
     with file.open(encoding="utf-8") as lines:  # answers may hold line separators of their own
         scores = [json.loads(line) for line in lines]
     for score in scores:
-        tasks = found.setdefault((score["benchmark"], score["arm"]), {})
+        tasks = found.rewards.setdefault((score["benchmark"], score["arm"]), {})
         tasks.setdefault(score["task"], []).append(nan if score["reward"] is None else score["reward"])
+        if (gold := score.get("gold")) is not None:
+            found.golds[score["benchmark"], score["task"]] = gold
     return found
 
 
