@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -217,6 +218,40 @@ def test_an_evaluation_goes_on_elsewhere_at_another_price_and_counts_all_by_that
         assert (was["failed"], now["failed"]) == (1, 0)
         assert now["cost"] == pytest.approx(10 * was["cost"] * 6 / 5, rel=0.05)
     assert Run(tmp_path / "run").recipe.team["actor"].base_url == second.base_url
+
+
+TIMED = """
+import time
+
+from pilotfish import topology
+
+
+@topology
+async def timed(task, room):
+    return await room.ask("actor", f"{task.question} It is {time.time_ns()}.", final=True)
+"""
+
+
+def test_a_method_whose_prompts_differ_between_two_plays_is_told(server: MockServer, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TIMED)
+    data = board(tmp_path, server.base_url, against=[f"{tmp_path}/mine.py:timed"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        play(data, tmp_path / "run")
+    with pytest.warns(UserWarning, match="timed asked 12 calls in place of others that its record holds: ") as warned:
+        play(data, tmp_path / "run")
+    assert len(warned) == 1, "solo is asked what it was asked"
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_failed_is_asked_again_without_a_word(tmp_path: Path) -> None:
+    def lost(call: Call) -> str | None:
+        return "503" if call.number % 5 == 0 else None
+
+    with MockServer(reply=said, fault=lost) as server:
+        for _ in range(3):
+            play(board(tmp_path, server.base_url), tmp_path / "run")
+        assert server.calls > 12
 
 
 def test_a_call_that_methods_share_is_made_once_and_charged_to_each(server: MockServer, tmp_path: Path) -> None:

@@ -125,6 +125,14 @@ def asked(played: Sequence[Played], counted: set[str]) -> dict[str, Asked]:
     return total
 
 
+def asked_anew(episodes: Iterable[Episode], since: float) -> int:
+    """How many calls topologies have made since a time in finished episodes, in place of others that the record has of
+    them."""
+    differing = [episode for episode in episodes if episode.unused and episode.answer is not None]
+    turns = ((one.id, placed.turn) for one in differing for placed in one.turns)
+    return sum(turn.asker == id and turn.started >= since for id, turn in turns)
+
+
 def _account(turn: Turn, used: Usage, price: Price) -> Account:
     cost = used.cost(price) if price.input or price.output else None
     counts = (used.prompt, used.completion, used.cached, used.reasoning)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
@@ -24,7 +25,7 @@ from pilotfish.engine.base import Engine
 from pilotfish.engine.meter import MaxCostReached, Meter
 from pilotfish.episode import Episode, Journal, Judge
 from pilotfish.episode.hearing import recorded as heard_before
-from pilotfish.evaluate.accounts import SEARCH, Asked, asked
+from pilotfish.evaluate.accounts import SEARCH, Asked, asked, asked_anew
 from pilotfish.evaluate.arms import CONTROLS, Arm, Field, Played, another_tasks_words, control, leading
 from pilotfish.evaluate.attribution import Attribution, attribute
 from pilotfish.evaluate.budget import Point, curve
@@ -131,7 +132,9 @@ async def _evaluate(
         _warn_of_overlap(recipe, run, fields)
         if others.folders:
             others.check(fields, [arm for team in recipe.teams() for arm in arms_of(team, recipe, run, Nobody())])
+        since = time.time()
         played = await _played(recipe, run, seats, fields, progress)
+        _warn_of_other_calls([one for on in fields for one in played[on.benchmark]], since)
         judging = {name: seats.engine(name) for name in recipe.judges}
         return await _measured(recipe, fields, played, judging, others)
 
@@ -347,6 +350,21 @@ def _warn_of_overlap(recipe: Recipe, run: Run, fields: Sequence[Field]) -> None:
     if repeats:
         shown = "; ".join(str(repeat) for repeat in repeats[:5])
         warnings.warn(f"{len(repeats)} repeats of tasks that were trained on are measured: {shown}", stacklevel=2)
+
+
+def _warn_of_other_calls(played: Sequence[Played], since: float) -> None:
+    """Say of which methods the record holds other calls than were made this time, and they were asked."""
+    counts: dict[str, int] = {}
+    for one in played:
+        if one.arm.role != "control":  # whose words follow what others have said
+            counts[one.arm.name] = counts.get(one.arm.name, 0) + asked_anew(one.episodes, since)
+    for name, count in counts.items():
+        if count:
+            warnings.warn(
+                f"{name} asked {count} calls in place of others that its record holds: its tasks, prompts or weights "
+                "have changed, or its prompts differ between two plays; see docs/topologies.md, Two rules",
+                stacklevel=2,
+            )
 
 
 def _warn_of_greed(recipe: Recipe) -> None:
