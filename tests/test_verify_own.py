@@ -27,6 +27,11 @@ from pilotfish.verify import Verdict
 def short(gold, text):
     return len(text) < 20
 
+def long(gold, text):
+    import numpy
+
+    return numpy.float64(len(text)) > 20
+
 def share(gold, text, task, form):
     return sum(word in text for word in task.meta["words"]) / len(task.meta["words"])
 
@@ -81,6 +86,8 @@ def verdict(pool: VerifierPool, file: Path, function: str, text: str, form: str 
 def test_a_function_of_ones_own_judges_in_a_worker(pool: VerifierPool, file: Path) -> None:
     assert verdict(pool, file, "short", "A short one.").reward == 1.0
     assert verdict(pool, file, "short", "One that is longer than twenty.").reward == 0.0
+    assert verdict(pool, file, "long", "A short one.").reward == 0.0
+    assert verdict(pool, file, "long", "One that is longer than twenty.").reward == 1.0
     assert verdict(pool, file, "share", "tea and milk", words=["tea", "cake"]).reward == 0.5
     assert verdict(pool, file, "told", "half") == Verdict(0.5, "hal", "half of it")
 

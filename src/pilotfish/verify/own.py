@@ -52,8 +52,13 @@ def verify(gold: str, text: str, task: Task, form: str = "free") -> Verdict:
 _function = lru_cache(maxsize=64)(function_of)
 
 
+def _is_numpys_bool(given: Any) -> bool:
+    """What comparing numpy's numbers gives; it counts as no number, and its package need not be there."""
+    return getattr(given, "shape", None) == () and str(getattr(given, "dtype", "")) == "bool"
+
+
 def _verdict(name: str, given: Any) -> Verdict:
-    verdict = Verdict(float(given)) if isinstance(given, Real) else given
+    verdict = Verdict(float(given)) if isinstance(given, Real) or _is_numpys_bool(given) else given
     if not isinstance(verdict, Verdict):
         return Verdict(None, why=f"{name} gave {given!r:.80}; return True, False, a number from 0 to 1, or a Verdict")
     if verdict.reward is not None and not 0 <= verdict.reward <= 1:
