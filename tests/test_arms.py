@@ -272,6 +272,7 @@ def test_a_method_that_this_team_cannot_play_is_left_out_with_a_word() -> None:
     [
         (["asked"], "'asked', which names another part"),
         (["a/b", "a-b"], r"written into results-a-b\.csv"),
+        (["a-budget", "a"], r"written into results-a-budget\.csv"),
         (["a", "a"], "two are called 'a'"),
     ],
 )

@@ -45,6 +45,9 @@ METHODS: dict[str, type[Stage]] = {
 RESERVED = ("asked", "at k", "attribution", "by budget", "by round", "mean", "over seeds", "written")
 """What results have beside benchmarks: no benchmark is called so."""
 
+PARTS = ("", "-attribution", "-budget", "-rounds")
+"""Ends of the names of a benchmark's files."""
+
 
 class RecipeError(Exception):
     """A recipe that cannot be run. Names the field, the value and the way out."""
@@ -130,7 +133,7 @@ class EvaluateConfig(Model):
             raise ValueError(f"two are called {twice!r}; give one of them a label")
         if taken := next((title for title in titles if title in RESERVED), None):
             raise ValueError(f"one is called {taken!r}, which names another part of the results; give it a label")
-        files = [title.replace("/", "-") for title in titles]
+        files = [f"{title.replace('/', '-')}{part}" for title in titles for part in PARTS]
         if twice := next((name for name in files if files.count(name) > 1), None):
             raise ValueError(f"two would be written into results-{twice}.csv; give one of them a label")
         return value
