@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pilotfish.cli.init_lines import look_lines
+from pilotfish.cli.init_lines import look_lines, next_lines
 from pilotfish.evaluate.stats import mean_interval
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.rows import Row, TaskError, read_file
@@ -262,6 +262,13 @@ def test_too_few_rows_and_answers_that_are_all_the_same_are_refused() -> None:
         looked([*sums(19), *sums(2)])
     with pytest.raises(TaskError, match="answer: every answer is '7', so whoever says that is always right"):
         looked([{"question": f"{n}?", "answer": "7"} for n in range(40)])
+
+
+def test_commands_can_be_given_as_they_are_told() -> None:
+    made, place = draft(looked(sums(40))), Path("my own/sums.yaml")
+    (*_, told, _) = next_lines(made, place, (Path("train.jsonl"), Path("test.jsonl")), None)
+    assert told == "next       pilotfish train 'my own/sums.yaml'"
+    assert "pilotfish train 'my own/sums.yaml'\n" in made.text((Path("train.jsonl"), Path("test.jsonl")), place)
 
 
 def draft(found: Look, name: str = "mine", origin: str = "mine.csv") -> Draft:

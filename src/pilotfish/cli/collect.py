@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -56,7 +57,7 @@ def collect(
         out().print(str(found), soft_wrap=True)
         if export is not None:
             out().print(f"exported   {write(Run(folder), export)} rows to {export}", soft_wrap=True)
-        out().print(f"next       pilotfish train {folder}", soft_wrap=True)
+        out().print(f"next       pilotfish train {quote(str(folder))}", soft_wrap=True)
 
 
 def _numbers(rounds: str) -> list[int]:

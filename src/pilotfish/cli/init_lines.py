@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from pilotfish.cli.console import printable
@@ -106,7 +107,7 @@ def next_lines(draft: Draft, place: Path, files: tuple[Path, Path], cap: float |
     if cap:
         yield f"cap        max_cost {cap:g}: twice what is likely; the run stops there"
     yield f"wrote      {place}, {', '.join(map(str, files))}"
-    yield f"next       pilotfish train {place}"
+    yield f"next       pilotfish train {quote(str(place))}"
     yield f"           pilotfish eval runs/{draft.name}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,7 +33,7 @@ def train(
             processes.follow()
         return
     folder = run or recipe
-    with one_line(traceback, interrupted=lambda: f"stopped; to go on: pilotfish train {folder}"):
+    with one_line(traceback, interrupted=lambda: f"stopped; to go on: pilotfish train {quote(str(folder))}"):
         wanted, folder = open_recipe(recipe, run, set)
         from pilotfish.cli.progress import Training, quieten
         from pilotfish.engine.meter import Meter
@@ -62,5 +63,5 @@ def summary(run: Run) -> list[str]:
         lines.append(f"weights    {run.best}" + (f" (step {best})" if best is not None else ""))
     lines += [f"note       {one.note}" for one in outcomes(run)[-1:] if one.note]
     if run.recipe.evaluate.benchmarks:
-        lines.append(f"next       pilotfish eval {run.folder}")
+        lines.append(f"next       pilotfish eval {quote(str(run.folder))}")
     return lines

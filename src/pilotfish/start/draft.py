@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -94,7 +95,7 @@ class Draft:
         """
         data, comments = self.data(files, max_cost), self._comments()
         head = f"Written by `pilotfish init` from {self.origin}. Change what you like; docs/recipes.md has every field."
-        commands = [f"    pilotfish train {place}", f"    pilotfish eval runs/{self.name}"]
+        commands = [f"    pilotfish train {quote(str(place))}", f"    pilotfish eval runs/{self.name}"]
         parts = [_comment(line) for line in (head, *commands)]
         for key, value in data.items():
             parts += map(_comment, comments.get(key, ()))
