@@ -133,6 +133,12 @@ def test_an_evaluation_of_nothing_is_refused(server: MockServer, tmp_path: Path)
     assert not server.calls
 
 
+def test_weights_of_a_team_without_a_trainee_are_left_out_with_a_word(server: MockServer, tmp_path: Path) -> None:
+    data = board(tmp_path, server.base_url, against=[], weights={"zero-shot": "runs/nowhere"})
+    with pytest.warns(UserWarning, match="weights are left out, since nobody in the team has `train`: zero-shot"):
+        play(data, tmp_path / "run")
+
+
 def test_the_servers_own_count_is_the_reports(server: MockServer, tmp_path: Path) -> None:
     play(board(tmp_path, server.base_url, models=BIG, samples=2), tmp_path / "run")
     told = [asked["actor"] for asked in record(tmp_path / "run")["asked"].values()]

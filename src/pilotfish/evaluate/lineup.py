@@ -152,9 +152,10 @@ def standard_arms(recipe: Recipe, run: Run, seats: Seating, weights: Weights = o
     title = titles(own, [*against, *others])
     arms = [Arm(title(topology), topology, frozen) for topology in against]
     if recipe.trainee is None:
-        if controls := recipe.evaluate.controls:
-            told = f"evaluate.controls are left out, since nobody in the team has `train`: {', '.join(controls)}"
-            warnings.warn(told, stacklevel=1)  # from here, so that it is told once whoever asks
+        for name, left_out in (("controls", recipe.evaluate.controls), ("weights", recipe.evaluate.weights)):
+            if left_out:
+                told = f"evaluate.{name} are left out, since nobody in the team has `train`: {', '.join(left_out)}"
+                warnings.warn(told, stacklevel=1)  # from here, so that it is told once whoever asks
         return [*arms, Arm(title(own), own, frozen, own=True)]
     if "trainee" in recipe.evaluate.controls:
         prompts = next((t.options["prompts"] for t in against if t.name == "solo" and "prompts" in t.options), None)
