@@ -146,13 +146,19 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("faulty", "told"),
+    [
+        ('said = room.ask("actor", "hello")\n    return said.text', "7: AttributeError: "),
+        ("import asyncio\n    raise asyncio.CancelledError", "7: CancelledError; --traceback"),
+    ],
+)
 def test_a_fault_in_a_users_topology_is_one_line_with_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    faulty: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     (tmp_path / "mine.py").write_text(
-        "from pilotfish import topology\n\n\n@topology\nasync def mine(task, room):\n"
-        '    said = room.ask("actor", "hello")\n    return said.text\n'
+        f"from pilotfish import topology\n\n\n@topology\nasync def mine(task, room):\n    {faulty}\n"
     )
     (tmp_path / "tasks.jsonl").write_text('{"question": "2 + 2?", "answer": "4"}\n')
     recipe = tmp_path / "recipe.yaml"
@@ -164,5 +170,5 @@ def test_a_fault_in_a_users_topology_is_one_line_with_its_place(
     assert main(["eval", str(recipe), "--run", str(tmp_path / "run")]) == 2
     gc.collect()  # of the call that is not awaited Python has to say so; else it would in the middle of another test
     said = capsys.readouterr().err
-    assert f"{tmp_path / 'mine.py'}:7: AttributeError: " in said
+    assert f"{tmp_path / 'mine.py'}:{told}" in said
     assert "Traceback" not in said

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import traceback
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,7 @@ def one_line(show_traceback: bool, *, interrupted: Callable[[], str] = lambda: "
         # Whoever read the output has gone; the interpreter must not fail once more as it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    except Exception as error:
+    except (Exception, CancelledError) as error:  # a topology may raise that one, and nobody has cancelled it
         message = None if show_traceback else expected(error)
         if message is None:
             raise
@@ -56,7 +57,7 @@ def one_line(show_traceback: bool, *, interrupted: Callable[[], str] = lambda: "
         raise typer.Exit(2) from None
 
 
-def expected(error: Exception) -> str | None:
+def expected(error: Exception | CancelledError) -> str | None:
     """The message for an error that a user can mend; None for a fault of the program."""
     if isinstance(error, ModuleNotFoundError) and (top := (error.name or "").partition(".")[0]) in EXTRAS:
         return f"the package {top} is missing; pip install 'pilotfish[{EXTRAS[top]}]'"
@@ -69,13 +70,14 @@ def expected(error: Exception) -> str | None:
     return _in_own_file(error)
 
 
-def _in_own_file(error: Exception) -> str | None:
+def _in_own_file(error: BaseException) -> str | None:
     """Where in a file of the user's (a topology) an error arose; None when it arose in installed code alone."""
     installed = [Path(__file__).parents[1], Path(sys.prefix), Path(sys.base_prefix)]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename).absolute()
         if file.suffix == ".py" and not any(file.is_relative_to(place) for place in installed):
-            return f"{file}:{frame.lineno}: {type(error).__name__}: {error}; --traceback shows more"
+            what = ": ".join(filter(None, (type(error).__name__, str(error))))
+            return f"{file}:{frame.lineno}: {what}; --traceback shows more"
     return None
 
 
