@@ -7,6 +7,7 @@ sitting.spoke(turn)                             # whether the model that the rec
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -45,6 +46,13 @@ def keep_seated(run: Run, model: str, recipe: Recipe, engine: Callable[[str], En
     team, kept = recipe.teams()[model], run.state(NAME)
     before, seats = _seats(kept, model), {}
     for name, member in team.team.items():
+        sat = before[name].deployment if name in before and not model else member.deployment
+        if sat != member.deployment and member.sampling.temperature > 0:
+            warnings.warn(
+                f"{name} was {sat} when this run was evaluated before, and is {member.deployment} now: above temperature "
+                "0 what is recorded is taken for its own; to ask anew, choose another folder with --run",
+                stacklevel=1,  # from here, so that it is told once
+            )
         greedy = member.sampling.temperature == 0 and not member.train  # the trainee speaks with several weights
         named = greedy or member.deployment != recipe.team[name].deployment
         first = before.get(name) if not model and name not in recipe.judges else None
