@@ -143,6 +143,22 @@ def test_how_a_member_is_reached_and_paid_may_change_within_a_run(field: str | N
         assert Run(folder).recipe.team == after.team, "the record tells what was used last"
 
 
+@pytest.mark.parametrize("model", ["b", "a"])
+def test_a_judge_that_is_another_one_by_now_stays_on_record_whole(model: str, tmp_path: Path) -> None:
+    def judged(**judge: Any) -> Recipe:
+        verifier = {"name": "judge", "member": "judge"}
+        data = seated().model_dump(mode="json", exclude_unset=True)
+        sources = [{"source": "gsm8k", "verifier": verifier}]
+        return parse_recipe({**data, "team": {**data["team"], "judge": judge}, "evaluate": {"benchmarks": sources}})
+
+    api = {"engine": "openai", "model": "a", "base_url": "http://127.0.0.1:1/v1"}
+    for was, now in ((judged(**api), judged(model=model)), (judged(model=model), judged(**api))):
+        folder = tmp_path / was.team["judge"].engine
+        Run(folder, was)
+        assert Run(folder, now).recipe.team["judge"] == now.team["judge"]
+        assert Run(folder).recipe.team["judge"] == was.team["judge"]
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("model", "b"), ("extra", {"top_k": 1}), ("form", "completions"), ("revision", "2")]
 )

@@ -24,7 +24,7 @@ from typing import Any
 from pilotfish import own
 from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal
-from pilotfish.member import HANDLING
+from pilotfish.member import HANDLING, MemberConfig
 from pilotfish.overlap import listed
 from pilotfish.recipe import EvaluateConfig, Recipe
 from pilotfish.recipe_file import load_recipe
@@ -319,9 +319,15 @@ def _training(recipe: Recipe, stage: bool) -> dict[str, Any]:
 
 
 def _taking_over(recorded: Recipe, recipe: Recipe) -> Recipe:
-    """The recorded recipe with the stages of the one that a run goes on with, and with its members handled as there."""
-    team = {name: one.handled_as(recipe.team.get(name, one)) for name, one in recorded.team.items()}
+    """The recorded recipe with the stages of the one that a run goes on with, and with its members handled as there; a
+    judge that is another model by now stays as it was, since what one needs the other may not have."""
+    team = {name: _handled(one, recipe.team.get(name, one)) for name, one in recorded.team.items()}
     return recorded.model_copy(update={"stages": recipe.stages, "team": team})
+
+
+def _handled(one: MemberConfig, now: MemberConfig) -> MemberConfig:
+    same = (one.engine, one.deployment) == (now.engine, now.deployment)
+    return one.handled_as(now) if same else one
 
 
 def _differences(left: Any, right: Any, place: str = "") -> list[str]:
