@@ -15,7 +15,7 @@ from pilotfish.engine.base import Completion, Refused
 from pilotfish.evaluate.accounts import asked
 from pilotfish.evaluate.arms import Arm, Field, Played, another_tasks_words, baselines, best_constant, control
 from pilotfish.evaluate.comparison import rows as rows_of
-from pilotfish.evaluate.record import file_name
+from pilotfish.evaluate.record import ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, SEEDS, WEIGHTS, file_name
 from pilotfish.evaluate.scores import scored
 from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.seats import Seats
@@ -267,10 +267,13 @@ def test_a_method_that_this_team_cannot_play_is_left_out_with_a_word() -> None:
         assert baselines(made) == []
 
 
+PARTS = (ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, SEEDS, WEIGHTS, "written")
+
+
 @pytest.mark.parametrize(
     ("labels", "why"),
     [
-        (["asked"], "'asked', which names another part"),
+        *(([part], f"'{part}', which names another part") for part in PARTS),
         (["a/b", "a-b"], r"written into results-a-b\.csv"),
         (["a-budget", "a"], r"written into results-a-budget\.csv"),
         (["a", "a"], "two are called 'a'"),

@@ -42,7 +42,7 @@ METHODS: dict[str, type[Stage]] = {
 }
 
 
-RESERVED = ("asked", "at k", "attribution", "by budget", "by round", "mean", "over seeds", "written")
+RESERVED = ("asked", "at k", "attribution", "by budget", "by round", "mean", "over seeds", "weights", "written")
 """What results have beside benchmarks: no benchmark is called so."""
 
 PARTS = ("", "-attribution", "-budget", "-rounds")
