@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from shlex import quote
 
 from pydantic import ValidationError
 
@@ -157,7 +158,7 @@ class Store:
         """
         wanted = sorted({*rounds})
         led = " --leader RUN" if wanted[-1:] > [0] else ""
-        ask = f"run `pilotfish collect RECIPE --run {self.folder} --rounds {_listed(wanted)}{led}`"
+        ask = f"run `pilotfish collect RECIPE --run {quote(str(self.folder))} --rounds {_listed(wanted)}{led}`"
         if self.manifest is None:
             raise RecipeError(f"{self.folder}: no answers are collected; {ask}")
         self.same(recipe, self._tasks(recipe) if tasks is None else tasks)

@@ -147,7 +147,7 @@ class _Scores:
 def _read(folder: Path) -> _Scores:
     file = folder / FILE
     if not file.exists():
-        raise RecipeError(f"evaluate.seeds: {file} is not there; run `pilotfish eval {folder}` first")
+        raise RecipeError(f"evaluate.seeds: {file} is not there; run `pilotfish eval {quote(str(folder))}` first")
     found = _Scores()
     with file.open(encoding="utf-8") as lines:  # answers may hold line separators of their own
         scores = [json.loads(line) for line in lines]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from pilotfish.outcome import Outcome, outcomes
 from pilotfish.recipe import MemberConfig
@@ -42,7 +43,8 @@ def trained(run: Run) -> Trained:
     stages = [stage for stage in run.stages() if stage.best.exists()]
     of = stages[-1] if stages else run
     if run.recipe.trainee is None or not any(of.best.glob("*.safetensors")):
-        raise RunError(f"{run.folder}: no trained weights there yet; train it first: pilotfish train {run.folder}")
+        command = f"pilotfish train {quote(str(run.folder))}"
+        raise RunError(f"{run.folder}: no trained weights there yet; train it first: {command}")
     base = run.recipe.team[run.recipe.trainee]
     begun_from, stage = base, of.folder.name if stages else ""
     if len(stages) > 1:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pilotfish.evaluate.record import ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, SEEDS, WEIGHTS
@@ -145,11 +146,15 @@ def _results(folder: Path) -> dict[str, Any]:
     file = folder / RESULTS
     if not file.exists() or not (folder / FILE).exists():
         missing = RESULTS if not file.exists() else FILE
-        raise RunError(f"{folder / missing} is not there; evaluate the run first with `pilotfish eval {folder}`")
+        raise RunError(f"{folder / missing} is not there; evaluate the run first with {_again(folder)}")
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except ValueError as error:
-        raise RunError(f"{file}: not JSON ({error}); write it again with `pilotfish eval {folder}`") from error
+        raise RunError(f"{file}: not JSON ({error}); write it again with {_again(folder)}") from error
+
+
+def _again(folder: Path) -> str:
+    return f"`pilotfish eval {quote(str(folder))}`"
 
 
 def _scores(folder: Path) -> Iterator[dict[str, Any]]:
@@ -159,7 +164,7 @@ def _scores(folder: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except ValueError as error:
                 raise RunError(
-                    f"{folder / FILE}, line {number}: not JSON ({error}); write it again with `pilotfish eval {folder}`"
+                    f"{folder / FILE}, line {number}: not JSON ({error}); write it again with {_again(folder)}"
                 ) from error
 
 
