@@ -37,10 +37,9 @@ def train(
         wanted, folder = open_recipe(recipe, run, set)
         from pilotfish.cli.progress import Training, quieten
         from pilotfish.engine.meter import Meter
-
-        quieten()
         from pilotfish.preflight.servers import Servers
 
+        quieten()
         meter, servers = Meter(), Servers([wanted])
         with Training(err(), f"loading {wanted.trainee or 'the team'}", meter) as progress:
             from pilotfish.train.main import train as train_recipe  # takes seconds

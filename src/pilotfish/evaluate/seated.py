@@ -49,8 +49,8 @@ def keep_seated(run: Run, model: str, recipe: Recipe, engine: Callable[[str], En
         sat = before[name].deployment if name in before and not model else member.deployment
         if sat != member.deployment and member.sampling.temperature > 0:
             warnings.warn(
-                f"{name} was {sat} when this run was evaluated before, and is {member.deployment} now: above temperature "
-                "0 what is recorded is taken for its own; to ask anew, choose another folder with --run",
+                f"{name} was {sat} when this run was evaluated before, and is {member.deployment} now: above "
+                "temperature 0 what is recorded is taken for its own; to ask anew, choose another folder with --run",
                 stacklevel=1,  # from here, so that it is told once
             )
         greedy = member.sampling.temperature == 0 and not member.train  # the trainee speaks with several weights
