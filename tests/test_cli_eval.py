@@ -70,3 +70,17 @@ def test_a_part_that_failed_is_told_and_the_evaluation_counts(
         ]
         server.fault = None
         assert evaluated(board(tmp_path, server.base_url), capfd)[:2] == (0, [])
+
+
+def test_a_method_without_any_verdict_does_not_cost_the_others_theirs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def down(call: Call) -> str | None:
+        return "503" if "Your answer" in str(call.body["messages"]) else None
+
+    with MockServer(reply="The answer is 1.", fault=down) as server:
+        code, said, _ = evaluated(board(tmp_path, server.base_url), capfd)
+    assert code == 0
+    assert [line.split(": ")[1:4] for line in said] == [
+        [name, "reflect", "6 of 6 episodes failed"] for name in ("first", "second")
+    ]

@@ -143,6 +143,15 @@ def test_how_a_member_is_reached_and_paid_may_change_within_a_run(field: str | N
         assert Run(folder).recipe.team == after.team, "the record tells what was used last"
 
 
+def test_what_the_trainee_is_paid_may_change_within_a_stage(tmp_path: Path) -> None:
+    before = seated()
+    paid = before.team["collaborator"].changed({"price": {"input": 2.0}})
+    after = before.model_copy(update={"team": {**before.team, "collaborator": paid}})
+    Run(tmp_path / "run", before).stage("one", before.at("one", None), "")
+    stage = Run(tmp_path / "run", after).stage("one", after.at("one", None), "")
+    assert Run(stage.folder).recipe.team == after.team
+
+
 @pytest.mark.parametrize("model", ["b", "a"])
 def test_a_judge_that_is_another_one_by_now_stays_on_record_whole(model: str, tmp_path: Path) -> None:
     def judged(**judge: Any) -> Recipe:
