@@ -172,6 +172,18 @@ def test_what_another_run_lacks_is_told_before_anybody_is_asked_and_the_command_
             assert all(result.seeds for result in evaluate(recipe, run))
 
 
+def test_the_command_has_each_setting_that_decides_what_is_played(tmp_path: Path, data: dict[str, object]) -> None:
+    one = other_run(1, tmp_path / "it's one", {**data, "evaluate": {"untrained": False, "controls": ["empty"]}})
+    other = other_run(2, tmp_path / "it's two", data)
+    file = Path(one) / "scores.jsonl"
+    file.write_text("".join(f"{line}\n" for line in file.read_text().splitlines()[:-1]))
+    with pytest.raises(RecipeError, match="has no score") as refused:
+        checked(own(data, one, other), tmp_path / "own")
+    _, command, rest = str(refused.value).split("`")
+    assert shlex.split(command)[3:] == ["--set", "evaluate.untrained=true", "--set", "evaluate.controls=[]"]
+    assert shlex.split(rest)[-2:] == ["--set", f'evaluate.seeds=["{other}"]']
+
+
 def test_without_other_seeds_nothing_is_told(tmp_path: Path, data: dict[str, object]) -> None:
     result = measured(own(data), tmp_path / "own")
     assert result.seeds is None

@@ -26,7 +26,7 @@ from pilotfish.evaluate.stats import Difference, Floats, nested_difference
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.recipe_file import load_recipe
 
-_COMPARED = ("benchmarks", "against", "alone", "models")
+_COMPARED = ("benchmarks", "against", "untrained", "alone", "controls", "models")
 """Settings of an evaluation that decide which figures it has."""
 
 
@@ -125,8 +125,9 @@ class OtherSeeds:
         values = own.model_dump(mode="json") | own.model_dump(mode="json", exclude_defaults=True)
         settings = [f"evaluate.{name}={json.dumps(values[name], ensure_ascii=False)}" for name in differing]
         command = " --set ".join(["pilotfish eval " + quote(str(self.folders[at])), *map(quote, settings)])
-        rest = ", ".join(str(folder) for folder in self.folders if folder != self.folders[at])
-        return f"evaluate it on the same tasks with `{command}`, or leave it out with --set 'evaluate.seeds=[{rest}]'"
+        rest = json.dumps([str(folder) for folder in self.folders if folder != self.folders[at]], ensure_ascii=False)
+        without = quote(f"evaluate.seeds={rest}")
+        return f"evaluate it on the same tasks with `{command}`, or leave it out with --set {without}"
 
 
 def _models(recipe: Recipe) -> dict[str, str]:
