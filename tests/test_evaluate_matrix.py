@@ -249,6 +249,20 @@ def test_a_method_whose_prompts_differ_between_two_plays_is_told(server: MockSer
     assert len(warned) == 1, "solo is asked what it was asked"
 
 
+def test_other_calls_than_the_record_holds_are_told_when_they_are_made_and_not_again(
+    server: MockServer, tmp_path: Path
+) -> None:
+    file, data = tmp_path / "mine.py", board(tmp_path, server.base_url, against=[f"{tmp_path}/mine.py:timed"])
+    file.write_text(TIMED.replace("time.time_ns()", "1"))
+    play(data, tmp_path / "run")
+    file.write_text(TIMED.replace("time.time_ns()", "2"))
+    with pytest.warns(UserWarning, match="timed asked 12 calls in place of others"):
+        play(data, tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        play(data, tmp_path / "run")
+
+
 @pytest.mark.filterwarnings("error")
 def test_what_failed_is_asked_again_without_a_word(tmp_path: Path) -> None:
     def lost(call: Call) -> str | None:

@@ -170,17 +170,23 @@ def test_what_another_run_lacks_is_told_before_anybody_is_asked_and_the_command_
         assert main(shlex.split(found[1])) == 0
         with Run(tmp_path / "own", recipe) as run:
             assert all(result.seeds for result in evaluate(recipe, run))
+    file = folder / "scores.jsonl"
+    file.write_text("".join(f"{line}\n" for line in file.read_text().splitlines() if '"vote"' not in line))
+    with pytest.raises(RecipeError, match=lacks), Run(tmp_path / "own", recipe) as run:
+        evaluate(recipe, run, recorded=True)
 
 
 def test_the_command_has_each_setting_that_decides_what_is_played(tmp_path: Path, data: dict[str, object]) -> None:
-    one = other_run(1, tmp_path / "it's one", {**data, "evaluate": {"untrained": False, "controls": ["empty"]}})
+    changed = {"untrained": False, "controls": ["empty"], "weights": {"zero-shot": "runs/other"}}
+    one = other_run(1, tmp_path / "it's one", {**data, "evaluate": changed})
     other = other_run(2, tmp_path / "it's two", data)
     file = Path(one) / "scores.jsonl"
     file.write_text("".join(f"{line}\n" for line in file.read_text().splitlines()[:-1]))
     with pytest.raises(RecipeError, match="has no score") as refused:
         checked(own(data, one, other), tmp_path / "own")
     _, command, rest = str(refused.value).split("`")
-    assert shlex.split(command)[3:] == ["--set", "evaluate.untrained=true", "--set", "evaluate.controls=[]"]
+    settings = ("untrained=true", "controls=[]", "weights={}")
+    assert shlex.split(command)[3:] == [part for one in settings for part in ("--set", f"evaluate.{one}")]
     assert shlex.split(rest)[-2:] == ["--set", f'evaluate.seeds=["{other}"]']
 
 

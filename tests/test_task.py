@@ -87,6 +87,7 @@ def test_a_choice_outside_the_options_is_refused(tmp_path: Path, gold: Any) -> N
         ('{"question": "q?", "answer": NaN}', "'answer' is empty"),
         ('{"question": Infinity, "answer": "1"}', "'question' is empty"),
         ('{"question": "q?", "answer": -1e999}', "'answer' is empty"),
+        ('{"question": "q?", "answer": "A", "choices": ["1", NaN]}', "'choices' is no list of options"),
         ({"question": "q?", "solution": "1"}, r"no 'answer' \(its fields: question, solution\); say in the source"),
         ({"problem": "q?", "answer": "1"}, r"no 'question' \(its fields: problem, answer\); say in the source"),
         ({"question": ["q?"], "answer": "1"}, "'question' is list, not text"),
