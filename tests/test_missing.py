@@ -11,6 +11,7 @@ from pilotfish.cli import main
 from pilotfish.engine.base import Refused
 from pilotfish.engine.loading import load
 from pilotfish.lab.data import read_rows
+from pilotfish.missing import here, looked_in
 from pilotfish.preflight.doctor import recipe_findings
 from pilotfish.recipe import parse_recipe
 from pilotfish.task import TaskError, load_tasks
@@ -22,6 +23,10 @@ WAY_OUT = "run from the folder that it is relative to, or give an absolute path"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_a_path_from_the_home_folder_is_not_looked_for_elsewhere() -> None:
+    assert (here("~/mine.py"), looked_in("~/mine.py")) == ("", "")
 
 
 @pytest.mark.parametrize("kind", ["verifier", "topology"])

@@ -66,10 +66,18 @@ def test_a_meter_counts_the_tokens_that_a_run_has_used_before_it(tmp_path: Path)
 
 
 def test_tries_without_an_answer_are_among_the_tokens() -> None:
-    async def ask() -> Completion:
-        raise CallFailed("503", (Attempt(1.0, "503", Usage(100, 5)),))
+    tries = (Attempt(1.0, "503", Usage(100, 5)),)
+
+    async def fail() -> Completion:
+        raise CallFailed("503", tries)
+
+    async def answer() -> Completion:
+        return Completion("4", "stop", Usage(100, 1), 0.1, attempts=tries)
 
     meter = Meter()
+    metered = Metered(ScriptedEngine(["4"]), meter, Price())
     with pytest.raises(CallFailed):
-        asyncio.run(Metered(ScriptedEngine(["4"]), meter, Price()).around(ask))
+        asyncio.run(metered.around(fail))
     assert meter.tokens == 105
+    asyncio.run(metered.around(answer))
+    assert meter.tokens == 105 + 206
