@@ -13,7 +13,8 @@ from pilotfish.engine.loading import load
 from pilotfish.lab.data import read_rows
 from pilotfish.missing import here, looked_in
 from pilotfish.preflight.doctor import recipe_findings
-from pilotfish.recipe import parse_recipe
+from pilotfish.recipe import RecipeError, parse_recipe
+from pilotfish.start.members import trainee
 from pilotfish.task import TaskError, load_tasks
 
 WAY_OUT = "run from the folder that it is relative to, or give an absolute path"
@@ -67,6 +68,18 @@ def test_models(folder: Path) -> None:
     assert str(error.value) == f"there is no file base.gguf in {folder}; {WAY_OUT}"
     recipe = parse_recipe({"team": {"actor": {"model": "./base"}}, "topology": "solo"})
     assert f"./base: no such folder in {folder}" in [found.what for found in recipe_findings(recipe)]
+    with pytest.raises(RecipeError, match=rf"^\./base: no such folder in {folder} and no OWNER/NAME"):
+        trainee("./base", "lora")
+
+
+def test_stored_answers(folder: Path) -> None:
+    team = {"leader": {"model": "smollm2", "train": "lora"}, "ann": {"model": "smollm2"}}
+    stages = {"answers": {"method": "collect"}, "mlpo": {"prefix": "stored", "steps": 1}}
+    topology = {"name": "leader", "options": {"agents": ["ann"]}}
+    Path("rows.jsonl").write_text("".join(f'{{"question": "{n}?", "answer": "{n}"}}\n' for n in range(9)))
+    tasks = {"tasks": {"train": "rows.jsonl", "holdout": 0}, "collect": {"answers": "a.jsonl"}}
+    recipe = parse_recipe({"team": team, "topology": topology, "stages": stages, **tasks})
+    assert f"a.jsonl: no such file in {folder}; {WAY_OUT}" in [found.what for found in recipe_findings(recipe)]
 
 
 def test_a_folder_that_may_be_a_name_of_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
