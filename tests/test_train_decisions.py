@@ -162,7 +162,7 @@ def test_a_trainee_who_is_never_asked_and_a_topology_that_cannot_be_played_are_t
         (
             ["{own}:mine", "{other}:mine"],
             {},
-            r"own.py:mine and .*other.py:mine are both called mine; name one with @topol",
+            r"mix: .*own.py:mine and .*other.py:mine are both called mine; name one with @topol",
         ),
     ],
 )
