@@ -12,7 +12,7 @@ import pytest
 from pilotfish import Journal, Sampling, ScriptedEngine, Task, Team, Verdict
 from pilotfish.curriculum import curriculum
 from pilotfish.engine.base import Completion, Refused
-from pilotfish.evaluate.accounts import asked
+from pilotfish.evaluate.accounts import SEARCH, asked
 from pilotfish.evaluate.arms import Arm, Field, Played, another_tasks_words, baselines, best_constant, control
 from pilotfish.evaluate.comparison import rows as rows_of
 from pilotfish.evaluate.record import ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, SEEDS, WEIGHTS, file_name
@@ -256,7 +256,8 @@ def test_two_functions_of_one_name_are_refused_whatever_their_options(tmp_path: 
     for against, name in refused:
         with pytest.raises(RecipeError, match=rf"against: .* and .* are both called {name}; name one with @topology"):
             parse_recipe({"team": TEAM, "topology": "solo", "evaluate": {"against": against, "alone": True}})
-    made = parse_recipe({"team": TEAM, "topology": one, "evaluate": {"against": ["solo", one, one, "solo"]}})
+    spelled = f"{tmp_path}/../{tmp_path.name}/v1.py:mine"
+    made = parse_recipe({"team": TEAM, "topology": one, "evaluate": {"against": ["solo", one, spelled, one, "solo"]}})
     assert [method.name for method in baselines(made)] == ["solo"], "one that is named twice is one arm"
 
 
@@ -267,7 +268,7 @@ def test_a_method_that_this_team_cannot_play_is_left_out_with_a_word() -> None:
         assert baselines(made) == []
 
 
-PARTS = (ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, SEEDS, WEIGHTS, "written")
+PARTS = (ASKED, AT_K, ATTRIBUTION, BUDGET, ROUNDS, SEARCH, SEEDS, WEIGHTS, "written")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from collecting import answer
 from collecting import recipe as leader_recipe
 from mock_server import MockServer
+from pilotfish import Run
 from pilotfish.cli import main
 from pilotfish.engine.base import Refused
 from pilotfish.preflight import servers
@@ -123,6 +124,13 @@ def test_a_command_says_it_before_anything_is_written(
     assert "ann: model-ann at" in (told := capfd.readouterr().err)
     assert "a call without a key is refused (401); export the right key or set key_env" in told
     assert not Path("runs/own/journal").exists()
+
+
+def test_a_finished_training_asks_no_server(place: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Run(tmp_path / "done", leader_recipe(tmp_path, f"{place}/401/v1")).keep("finished", {"best": None})
+    assert main(["train", str(tmp_path / "done")]) == 0
+    assert "401" not in (told := capfd.readouterr().err)
+    assert "this run is finished" in told
 
 
 def test_answers_that_are_read_from_a_file_need_no_server(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,20 @@ METHODS: dict[str, type[Stage]] = {
 }
 
 
-RESERVED = ("asked", "at k", "attribution", "by budget", "by round", "mean", "over seeds", "weights", "written")
+RESERVED = frozenset(
+    {
+        "asked",
+        "at k",
+        "attribution",
+        "by budget",
+        "by round",
+        "mean",
+        "over seeds",
+        "search for constant words",
+        "weights",
+        "written",
+    }
+)
 """What results have beside benchmarks: no benchmark is called so."""
 
 PARTS = ("", "-attribution", "-budget", "-rounds")

@@ -278,6 +278,14 @@ class Run:
         judged = [self.recipe.tasks.holdout - row.get("holdout/no_verdict", 0) for row in ends]
         return Gain(before, after, " and ".join(str(count) for count in dict.fromkeys(judged)))
 
+    @property
+    def finished(self) -> bool:
+        """Whether its training has ended, or that of all its stages."""
+        if not self.recipe.stages:
+            return bool(self.state("finished"))
+        done = {stage.folder.name for stage in self.stages() if stage.state("finished")}
+        return all(name in done for name, config in self.recipe.stages.items() if config and config.method != "collect")
+
     def state(self, name: str) -> dict[str, Any]:
         """A small named state that survives a resume; empty when there is none."""
         file = self.folder / f"{name}.json"

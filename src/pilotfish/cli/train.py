@@ -38,9 +38,11 @@ def train(
         from pilotfish.cli.progress import Training, quieten
         from pilotfish.engine.meter import Meter
         from pilotfish.preflight.servers import Servers
+        from pilotfish.run import Run
 
         quieten()
-        meter, servers = Meter(), Servers([wanted])
+        finished = (folder / "recipe.yaml").exists() and Run(folder).finished
+        meter, servers = Meter(), Servers([] if finished else [wanted])
         with Training(err(), f"loading {wanted.trainee or 'the team'}", meter) as progress:
             from pilotfish.train.main import train as train_recipe  # takes seconds
 

@@ -20,15 +20,15 @@ from functools import partial
 from pathlib import Path
 
 from pilotfish.cache import cache_folder
-from pilotfish.curriculum import curriculum
 from pilotfish.engine.base import Engine
 from pilotfish.engine.meter import MaxCostReached, Meter
 from pilotfish.episode import Episode, Journal, Judge
 from pilotfish.episode.hearing import recorded as heard_before
-from pilotfish.evaluate.accounts import SEARCH, Asked, asked, asked_anew
+from pilotfish.evaluate.accounts import SEARCH, Asked, asked
 from pilotfish.evaluate.arms import CONTROLS, Arm, Field, Played, another_tasks_words, control, leading
 from pilotfish.evaluate.attribution import Attribution, attribute
 from pilotfish.evaluate.budget import Point, curve
+from pilotfish.evaluate.cautions import warn_of_greed, warn_of_other_calls, warn_of_overlap
 from pilotfish.evaluate.comparison import rows
 from pilotfish.evaluate.lineup import AtServers, Nobody, arms_of, constant
 from pilotfish.evaluate.recall import judges, recall
@@ -40,7 +40,6 @@ from pilotfish.evaluate.seated import keep_seated
 from pilotfish.evaluate.seeds import OtherSeeds, OverSeeds
 from pilotfish.evaluate.table import Row
 from pilotfish.evaluate.weights import unhelped
-from pilotfish.overlap import overlap
 from pilotfish.processes import Processes
 from pilotfish.recipe import EvaluateConfig, Recipe, RecipeError
 from pilotfish.run import Run
@@ -106,7 +105,7 @@ def evaluate(
     """
     if not recipe.evaluate.benchmarks:
         raise RecipeError("evaluate.benchmarks is empty; name one, e.g. --set 'evaluate.benchmarks=[math500]'")
-    _warn_of_greed(recipe)
+    warn_of_greed(recipe)
     others = OtherSeeds(recipe)
     with VerifierPool() as pool:
         if recorded:
@@ -129,12 +128,12 @@ async def _evaluate(
     together: Processes,
 ) -> list[Result]:
     async with _opened(recipe, run, judge, meter, together) as (seats, fields):
-        _warn_of_overlap(recipe, run, fields)
+        warn_of_overlap(recipe, run, fields)
         if others.folders:
             others.check(fields, [arm for team in recipe.teams() for arm in arms_of(team, recipe, run, Nobody())])
         since = time.time()
         played = await _played(recipe, run, seats, fields, progress)
-        _warn_of_other_calls([one for on in fields for one in played[on.benchmark]], since)
+        warn_of_other_calls([one for on in fields for one in played[on.benchmark]], since)
         judging = {name: seats.engine(name) for name in recipe.judges}
         return await _measured(recipe, fields, played, judging, others)
 
@@ -171,7 +170,7 @@ async def _remeasure(recipe: Recipe, run: Run, judge: Judge, others: OtherSeeds)
     """The results of what is recorded whole; nobody is asked, and nothing is written into the record."""
     with closing(run.journal(writable=False)) as journal:
         fields = _fields(recipe, journal, judge, None, Processes())
-        _warn_of_overlap(recipe, run, fields)
+        warn_of_overlap(recipe, run, fields)
         played = await recall(recipe, run, fields)
         for on in fields:
             others.check([on], [one.arm for one in played[on.benchmark]])
@@ -339,44 +338,6 @@ def _alone(one: Played, played: Sequence[Played]) -> Played | None:
     beside = (other for other in played if other.arm.model == one.arm.model and other.arm.role == "baseline")
     alone = next((other for other in beside if other.arm.topology.name == "solo"), None)
     return None if alone is one else alone
-
-
-def _warn_of_overlap(recipe: Recipe, run: Run, fields: Sequence[Field]) -> None:
-    """Say which tasks of the benchmarks the run has been trained on: the recipe may name others than then."""
-    trained = run.state("curriculum")
-    if not trained or recipe.tasks is None:
-        return
-    repeats = overlap(curriculum(recipe, trained).train, {on.benchmark: on.tasks for on in fields})
-    if repeats:
-        shown = "; ".join(str(repeat) for repeat in repeats[:5])
-        warnings.warn(f"{len(repeats)} repeats of tasks that were trained on are measured: {shown}", stacklevel=2)
-
-
-def _warn_of_other_calls(played: Sequence[Played], since: float) -> None:
-    """Say of which methods the record holds other calls than were made this time, and they were asked."""
-    counts: dict[str, int] = {}
-    for one in played:
-        if one.arm.role != "control":  # whose words follow what others have said
-            counts[one.arm.name] = counts.get(one.arm.name, 0) + asked_anew(one.episodes, since)
-    for name, count in counts.items():
-        if count:
-            warnings.warn(
-                f"{name} asked {count} calls in place of others that its record holds: its tasks, prompts or weights "
-                "have changed, or its prompts differ between two plays; see docs/topologies.md, Two rules",
-                stacklevel=2,
-            )
-
-
-def _warn_of_greed(recipe: Recipe) -> None:
-    """Say that samples are one where nobody in any team is sampled."""
-    samples = recipe.evaluate.samples
-    hottest = max(member.sampling.temperature for team in recipe.teams().values() for member in team.team.values())
-    if samples > 1 and hottest == 0:
-        warnings.warn(
-            f"evaluate.samples is {samples}, and everyone is asked at temperature 0: the samples are one; set "
-            f"team.{next(iter(recipe.team))}.sampling.temperature",
-            stacklevel=3,
-        )
 
 
 def _counter(progress: Progress, name: str, of: int) -> Callable[[], None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotfish.outcome import Outcome, outcomes
-from pilotfish.recipe import Recipe
-from pilotfish.run import Run
+from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.run import Run, RunError
 
 if TYPE_CHECKING:
     from pilotfish.evaluate.bench import Result
@@ -39,10 +40,12 @@ def _spoken(results: Sequence[Result]) -> Iterator[tuple[str, int]]:
 
 
 def _last(folder: Path) -> Outcome | None:
-    """Of a run's folder, or of a stage's; None where it holds bare weights."""
+    """Of a run's folder, or of a stage's; None where it holds bare weights, or no recipe that can be read."""
     if not (folder / "recipe.yaml").exists():
         return None
     whole = folder.parent.parent
-    if folder.parent.name != "stages" or not (whole / "recipe.yaml").exists():
-        return next(iter(outcomes(Run(folder))[-1:]), None)
-    return next((one for one in outcomes(Run(whole)) if one.stage == folder.name), None)
+    with suppress(RecipeError, RunError):
+        if folder.parent.name != "stages" or not (whole / "recipe.yaml").exists():
+            return next(iter(outcomes(Run(folder))[-1:]), None)
+        return next((one for one in outcomes(Run(whole)) if one.stage == folder.name), None)
+    return None

@@ -58,13 +58,6 @@ def trained(run: Run) -> Trained:
         base=base,
         outcome=next(one for one in outcomes(run) if one.stage == stage),
         version=of.best_version,
-        finished=_finished(run),
+        finished=run.finished,
         gain=of.gain(),
     )
-
-
-def _finished(run: Run) -> bool:
-    if not run.recipe.stages:
-        return bool(run.state("finished"))
-    done = {stage.folder.name for stage in run.stages() if stage.state("finished")}
-    return all(name in done for name, config in run.recipe.stages.items() if config and config.method != "collect")

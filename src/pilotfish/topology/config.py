@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -36,6 +37,12 @@ class TopologyConfig(Model):
         return names
 
 
+def _function(name: str) -> str:
+    """What a name stands for, however its file is written."""
+    file, colon, function = name.rpartition(":")
+    return f"{Path(file).resolve()}:{function}" if colon and file.endswith(".py") else name
+
+
 def check_names(place: str, configs: Iterable[TopologyConfig]) -> None:
     """Make sure that no two functions have one name: results and the record tell topologies apart by it.
 
@@ -45,7 +52,7 @@ def check_names(place: str, configs: Iterable[TopologyConfig]) -> None:
     known: dict[str, str] = {}
     for config in configs:
         name = config.load().name
-        if (first := known.setdefault(name, config.name)) != config.name:
+        if _function(first := known.setdefault(name, config.name)) != _function(config.name):
             raise ValueError(
                 f"{place}: {first} and {config.name} are both called {name}; name one with @topology(name=…)"
             )
