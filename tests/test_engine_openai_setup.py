@@ -113,6 +113,8 @@ def test_members_share_an_engine_only_if_they_are_asked_alike(change: dict[str, 
 def test_each_address_of_a_member_is_checked() -> None:
     with pytest.raises(RecipeError, match="base_url 'b/v1' is no address"):
         seats({"base_url": ["http://a/v1", "b/v1"]})
+    with pytest.raises(RecipeError, match="base_url 'http://a:99999/v1' is no address: Port out of range"):
+        seats({"base_url": "http://a:99999/v1"})
 
 
 def seats(actor: dict[str, Any], **others: dict[str, Any]) -> Seats:

@@ -14,6 +14,7 @@ from exporting import KEY, leave, recipe, trained
 from mock_server import MockServer
 from pilotfish.cli import main
 from pilotfish.cli.train import summary
+from pilotfish.evaluate.record import WEIGHTS
 from pilotfish.outcome import outcomes
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run
@@ -98,7 +99,7 @@ def test_an_evaluation_says_that_what_is_named_trained_is_not(
     told = f"trained: {UNTRAINED}"
     assert f"\nnote: {told}\n" in capsys.readouterr().out
     found = json.loads((folder / "results.json").read_text())
-    assert found["weights"] == {"trained": {"step": 0, "trained": False, "note": told}}
+    assert found[WEIGHTS] == {"trained": {"step": 0, "trained": False, "note": told}}
     assert "hint, trained" in [row["name"] for row in found["sums"]]
     for name in ("results.md", "report.md", "report.html"):
         assert told in (folder / name).read_text(), name
@@ -118,7 +119,7 @@ def test_an_evaluation_of_trained_weights_has_no_note(tmp_path: Path, capsys: py
         folder = trained(tmp_path, address=server.base_url)
         assert main(["eval", str(folder)]) == 0
     assert "note:" not in capsys.readouterr().out
-    assert "weights" not in json.loads((folder / "results.json").read_text())
+    assert WEIGHTS not in json.loads((folder / "results.json").read_text())
 
 
 def test_weights_of_other_runs_and_stages_are_told_by_their_name(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_weights_of_other_runs_and_stages_are_told_by_their_name(tmp_path: Path)
         weights = {"before": other, "last": run.folder / "stages" / "second", "bare": run.best}
         named = json.dumps({name: str(folder) for name, folder in weights.items()})
         assert main(["eval", str(run.folder), "--set", f"evaluate.weights={named}"]) == 0
-    found = json.loads((run.folder / "results.json").read_text())["weights"]
+    found = json.loads((run.folder / "results.json").read_text())[WEIGHTS]
     assert {name: (one["trained"], one["note"]) for name, one in found.items()} == {
         "before": (False, f"before: {UNTRAINED}"),
         "last": (True, f"last: {NO_HELP}"),

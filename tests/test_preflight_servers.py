@@ -123,7 +123,7 @@ def test_a_command_says_it_before_anything_is_written(
     assert main([command, "own.yaml"]) == 2
     assert "ann: model-ann at" in (told := capfd.readouterr().err)
     assert "a call without a key is refused (401); export the right key or set key_env" in told
-    assert not Path("runs/own/journal").exists()
+    assert not Path("runs/own").exists()
 
 
 def test_a_finished_training_asks_no_server(place: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

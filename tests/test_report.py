@@ -171,6 +171,13 @@ def test_failed_tasks_are_listed_with_their_reason_and_count_as_neither(tmp_path
     assert (solo["failed"], solo["n"], float(solo["accuracy"])) == ("1", "11", pytest.approx(3 / 11))
     assert lines(folder / "figures/sums-flips.csv")[0]["n"] == "11"
     assert "Failed: 2" in Tags((folder / "report.html").read_text()).text
+    assert "means over episodes with a verdict" in (folder / "report.md").read_text()
+    results = json.loads((folder / "results.json").read_text())
+    for row in results["sums"]:
+        del row["cost_per_task"], row["judged"]  # as they were once written
+    (folder / "results.json").write_text(json.dumps(results))
+    report(folder)
+    assert "means over all episodes, also those without a verdict" in (folder / "report.md").read_text()
 
 
 def test_one_method_alone_is_a_report_too(tmp_path: Path) -> None:

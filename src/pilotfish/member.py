@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -167,6 +168,10 @@ class MemberConfig(Model):
         for url in self.addresses:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"base_url {url!r} is no address; it begins with http:// or https://")
+            try:
+                _ = urlsplit(url).port
+            except ValueError as error:
+                raise ValueError(f"base_url {url!r} is no address: {error}; a port is a number up to 65535") from None
         if self.engine == "openai" and self.train:
             raise ValueError("engine openai: a model behind an API cannot be trained; use engine transformers")
         if self.engine == "reward" and self.train:

@@ -52,7 +52,7 @@ RESERVED = frozenset(
         "mean",
         "over seeds",
         "search for constant words",
-        "weights",
+        "weights of step 0",
         "written",
     }
 )

@@ -55,15 +55,15 @@ def evaluate(
         measured, meter, servers = recipe.evaluate, Meter(), Servers(() if recorded else recipe.teams().values())
         with (
             joined(sharing=True) as processes,
-            _run(folder, recipe, recorded) as opened,
             Evaluation(err(), [b.title for b in measured.benchmarks], meter, measured.samples) as progress,
         ):
-            if recipe.trainee and not opened.best.exists() and not measured.weights and not recorded:
-                progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
             servers.tell(progress.note, folder)
-            results = play_all(
-                recipe, opened, progress=progress.told, meter=meter, recorded=recorded, processes=processes
-            )
+            with _run(folder, recipe, recorded) as opened:
+                if recipe.trainee and not opened.best.exists() and not measured.weights and not recorded:
+                    progress.note(f"{folder}: no trained weights; the team is measured as it is before training")
+                results = play_all(
+                    recipe, opened, progress=progress.told, meter=meter, recorded=recorded, processes=processes
+                )
         for result in results:
             out().print(page_rich(result))
         for one in unhelped(recipe, opened, results):

@@ -33,8 +33,8 @@ def warn_of_other_calls(played: Sequence[Played], since: float) -> None:
     for name, count in counts.items():
         if count:
             warnings.warn(
-                f"{name} asked {count} calls in place of others that its record holds: its tasks, prompts or weights "
-                "have changed, or its prompts differ between two plays; see docs/topologies.md, Two rules",
+                f"{name} asked {count} calls in place of others that its record holds: its tasks, prompts, models or "
+                "weights have changed, or its prompts differ between two plays; see docs/topologies.md, Two rules",
                 stacklevel=2,
             )
 

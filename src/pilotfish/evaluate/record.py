@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 ROUNDS, BUDGET, AT_K, SEEDS = "by round", "by budget", "at k", "over seeds"
 ASKED, ATTRIBUTION = "asked", "attribution"
 """Where `results.json` has figures beside the rows, each by benchmark; its other keys are benchmarks and `written`."""
-WEIGHTS = "weights"
-"""Where it has the weights of step 0 by their name, if any were measured: see `Outcome`."""
+WEIGHTS = "weights of step 0"
+"""Where it has these by their name, if any were measured: see `Outcome`."""
 
 
 def write(results: Sequence[Result], folder: Path, weights: Sequence[Outcome] = ()) -> None:

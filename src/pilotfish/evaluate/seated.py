@@ -53,9 +53,10 @@ def keep_seated(run: Run, model: str, recipe: Recipe, engine: Callable[[str], En
                 "temperature 0 what is recorded is taken for its own; to ask anew, choose another folder with --run",
                 stacklevel=1,  # from here, so that it is told once
             )
-        greedy = member.sampling.temperature == 0 and not member.train  # the trainee speaks with several weights
+        cold = member.sampling.temperature == 0
+        greedy = cold and not member.train  # the trainee speaks with several weights
         named = greedy or member.deployment != recipe.team[name].deployment
-        first = before.get(name) if not model and name not in recipe.judges else None
+        first = before.get(name) if not model and not (cold and name in recipe.judges) else None
         identity = engine(name).identity if named else None
         seats[name] = asdict(Seat(first.deployment if first else member.deployment, identity))
     if seats != kept.get(model):

@@ -62,7 +62,7 @@ def compared(one: Benchmark) -> Iterator[Figure]:
     yield from _seeds(one)
     yield from _at_k(one)
     if rows := [dict(row) for row in _usage(one)]:
-        yield _usage_table(rows)
+        yield _usage_table(rows, one.averaged)
     if rows := [{"member": member, **account} for member, account in one.parts.get(ASKED, {}).items()]:
         yield _asked_table(rows)
 
@@ -89,7 +89,7 @@ def methods(one: Benchmark) -> Figure:
     }
     if all(row["samples"] == 1 for row in rows):
         del columns["samples"]
-    note = "Calls, tokens, seconds and cost are means over episodes with a verdict; a shared call is charged to each."
+    note = f"Calls, tokens, seconds and cost are means over {one.averaged}; a shared call is charged to each."
     rough = " ~: not the server's own count." if estimated else ""
     told = "".join(f" {line}." for line in one.notes)
     return tabled("methods", "Accuracy and price", rows, columns, note=note + rough + told)
@@ -218,14 +218,14 @@ _TOKENS = {
 }
 
 
-def _usage_table(rows: Sequence[Row]) -> Figure:
+def _usage_table(rows: Sequence[Row], averaged: str) -> Figure:
     columns = {"method": text("method"), "member": text("member"), "calls": number("calls"), **_TOKENS}
     columns |= {
         "seconds": number("seconds"),
         "cost": number("cost"),
         "count": lambda row: "~" if row["estimated"] else NOTHING,
     }
-    note = "Means over episodes with a verdict. Prompt holds cached, completion holds reasoning."
+    note = f"Means over {averaged}. Prompt holds cached, completion holds reasoning."
     note += " ~: not the server's own count." if any(row["estimated"] for row in rows) else ""
     return tabled("usage", "Tokens by member", rows, columns, names=2, note=note)
 

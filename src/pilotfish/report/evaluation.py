@@ -90,6 +90,12 @@ class Benchmark:
         """Episodes of an arm over all tasks and samples; 1 where none is there, since sums are divided by it."""
         return max(1, len(self.episodes.get(arm, ())))
 
+    @property
+    def averaged(self) -> str:
+        """What means a task are over."""
+        earlier = any(row["failed"] and "cost_per_task" not in row for row in self.rows)
+        return "all episodes, also those without a verdict" if earlier else "episodes with a verdict"
+
     def cost(self, row: Mapping[str, Any]) -> float | None:
         """Mean money a task; None where no member has a price."""
         over_all = None if row["cost"] is None else row["cost"] / self.played(row["name"])
