@@ -15,8 +15,6 @@ from scipy import stats as referee
 from pilotfish.evaluate.stats import (
     _tail,
     holm,
-    macro_difference,
-    macro_interval,
     mcnemar,
     mean_interval,
     nested_difference,
@@ -148,18 +146,6 @@ def test_fourteen_thousand_tasks_fit_into_little_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6
-
-
-def test_macro_average_weighs_benchmarks_alike() -> None:
-    small, large = [1, 1, 0, 1], [0] * 300 + [1] * 100
-    assert macro_interval([small, large]).estimate == pytest.approx(0.5)
-    assert macro_interval([small, large]).n == 404
-    found = macro_difference([(small, [0, 0, 0, 1]), (large, large)])
-    assert found.estimate == pytest.approx(0.25)
-    assert (found.better, found.worse) == (2, 0)
-    assert math.isnan(macro_interval([[None], large]).estimate)
-    with pytest.raises(ValueError, match="at least one benchmark"):
-        macro_interval([])
 
 
 def seeds_experiment(rng: np.random.Generator, spread: float, seeds: int, tasks: int = 100) -> tuple[np.ndarray, ...]:

@@ -70,20 +70,7 @@ def mean_interval(values: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> I
     Raises:
         ValueError: a reward outside [0, 1], or a wrong shape.
     """
-    return macro_interval([values], draws=draws, seed=seed)
-
-
-def macro_interval(benchmarks: Sequence[ArrayLike], *, draws: int = 10_000, seed: int = 0) -> Interval:
-    """Plain average of the benchmarks' mean rewards, however large each is; tasks are resampled within benchmarks.
-
-    Args:
-        benchmarks: each one's rewards, as for `mean_interval`.
-        draws, seed: as for `mean_interval`. The quantiles are those for the smallest benchmark.
-
-    Raises:
-        ValueError: no benchmark at all, or what `mean_interval` refuses.
-    """
-    return _interval([_task_scores(values) for values in benchmarks], (0.0, 1.0), draws, seed)
+    return _interval(_task_scores(values), (0.0, 1.0), draws, seed)
 
 
 def paired_difference(a: ArrayLike, b: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Difference:
@@ -97,23 +84,8 @@ def paired_difference(a: ArrayLike, b: ArrayLike, *, draws: int = 10_000, seed: 
     Raises:
         ValueError: different numbers of tasks, a reward outside [0, 1], a wrong shape.
     """
-    return macro_difference([(a, b)], draws=draws, seed=seed)
-
-
-def macro_difference(
-    benchmarks: Sequence[tuple[ArrayLike, ArrayLike]], *, draws: int = 10_000, seed: int = 0
-) -> Difference:
-    """Paired difference of the plain averages over benchmarks; the counterpart of `macro_interval`.
-
-    Args:
-        benchmarks: for each the two arms' rewards, as for `paired_difference`.
-        draws, seed: as for `macro_interval`.
-
-    Raises:
-        ValueError: no benchmark at all, or what `paired_difference` refuses.
-    """
-    gaps = [_gaps(a, b) for a, b in benchmarks]
-    return _difference(_interval(gaps, (-1.0, 1.0), draws, seed), np.concatenate(gaps))
+    gaps = _gaps(a, b)
+    return _difference(_interval(gaps, (-1.0, 1.0), draws, seed), gaps)
 
 
 def nested_difference(a: ArrayLike, b: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Difference:
@@ -143,7 +115,7 @@ def nested_difference(a: ArrayLike, b: ArrayLike, *, draws: int = 10_000, seed: 
     def seeds_too(rng: np.random.Generator) -> Floats:
         return _seed_effect(first, draws, rng) - _seed_effect(second, draws, rng)
 
-    return _difference(_interval([gaps], (-1.0, 1.0), draws, seed, seeds_too), gaps)
+    return _difference(_interval(gaps, (-1.0, 1.0), draws, seed, seeds_too), gaps)
 
 
 def standard_error(values: ArrayLike) -> float:
@@ -221,31 +193,29 @@ def tasks_needed(difference: float, discordant: float, power: float = 0.8, alpha
 
 
 def _interval(
-    groups: Sequence[Floats],
+    scores: Floats,
     bounds: tuple[float, float],
     draws: int,
     seed: int,
     effect: Callable[[np.random.Generator], Floats] | None = None,
 ) -> Interval:
-    """Interval of the mean of the groups' means.
+    """Interval of the mean of task scores.
 
     Args:
-        groups: task scores within `bounds`, each (tasks,), nan where unjudged.
+        scores: within `bounds`, (tasks,), nan where unjudged.
         effect: gives (draws,) deviations that come on top of the tasks'.
     """
-    if not groups:
-        raise ValueError("an average over benchmarks needs at least one benchmark")
-    kept = [scores[~np.isnan(scores)] for scores in groups]
-    n, total = sum(map(len, kept)), sum(map(len, groups))
-    if not all(map(len, kept)):
-        return Interval(nan, nan, nan, n, total - n)
+    kept = scores[~np.isnan(scores)]
+    unjudged = len(scores) - len(kept)
+    if not len(kept):
+        return Interval(nan, nan, nan, 0, unjudged)
     rng = np.random.default_rng(seed)
-    means = np.mean([_resampled_means(scores, bounds, draws, rng) for scores in kept], axis=0)
+    means = _resampled_means(kept, bounds, draws, rng)
     if effect is not None:
-        means += effect(rng)
-    tail = _tail(min(map(len, kept)))
+        means = means + effect(rng)
+    tail = _tail(len(kept))
     low, high = np.clip(np.quantile(means, [tail, 1 - tail]), *bounds)
-    return Interval(float(np.mean([scores.mean() for scores in kept])), float(low), float(high), n, total - n)
+    return Interval(float(kept.mean()), float(low), float(high), len(kept), unjudged)
 
 
 def _resampled_means(scores: Floats, bounds: tuple[float, float], draws: int, rng: np.random.Generator) -> Floats:
