@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from handled import handled
 from pilotfish.cli import main
 from pilotfish.preflight import machine
 from pilotfish.preflight.doctor import gold_reply, recipe_findings
@@ -53,11 +53,8 @@ class _Server(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Server)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with handled(_Server) as found:
+        yield found
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ def evaluated(data: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> tuple[
     code = main(["eval", "own.yaml"])
     out, err = capfd.readouterr()
     return code, [line for line in err.splitlines() if " tasks" not in line], out
+
+
+def down_for(words: str) -> Callable[[Call], str | None]:
+    """An outage for calls that hold some words."""
+    return lambda call: "503" if words in str(call.body["messages"]) else None
 
 
 def test_an_outage_is_told_with_its_commonest_reason_and_ends_with_1(
@@ -59,10 +65,7 @@ def test_a_verifier_that_always_raises_is_no_success(tmp_path: Path, capfd: pyte
 def test_a_part_that_failed_is_told_and_the_evaluation_counts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def down(call: Call) -> str | None:
-        return "503" if "What is 3" in str(call.body["messages"]) else None
-
-    with MockServer(reply="The answer is 1.", fault=down) as server:
+    with MockServer(reply="The answer is 1.", fault=down_for("What is 3")) as server:
         code, said, _ = evaluated(board(tmp_path, server.base_url), capfd)
         assert code == 0
         assert [line.split(": ")[1:4] for line in said] == [
@@ -75,10 +78,7 @@ def test_a_part_that_failed_is_told_and_the_evaluation_counts(
 def test_a_method_without_any_verdict_does_not_cost_the_others_theirs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def down(call: Call) -> str | None:
-        return "503" if "Your answer" in str(call.body["messages"]) else None
-
-    with MockServer(reply="The answer is 1.", fault=down) as server:
+    with MockServer(reply="The answer is 1.", fault=down_for("Your answer")) as server:
         code, said, _ = evaluated(board(tmp_path, server.base_url), capfd)
     assert code == 0
     assert [line.split(": ")[1:4] for line in said] == [

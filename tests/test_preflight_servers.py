@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from collecting import answer
 from collecting import recipe as leader_recipe
+from handled import handled
 from mock_server import MockServer
 from pilotfish import Run
 from pilotfish.cli import main
@@ -39,11 +39,8 @@ class _Server(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Server)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with handled(_Server) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

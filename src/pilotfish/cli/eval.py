@@ -49,7 +49,6 @@ def evaluate(
         from pilotfish.evaluate.bench import evaluate as play_all
         from pilotfish.evaluate.page import page_rich
         from pilotfish.evaluate.record import names
-        from pilotfish.evaluate.weights import unhelped
         from pilotfish.preflight.servers import Servers
 
         measured, meter, servers = recipe.evaluate, Meter(), Servers(() if recorded else recipe.teams().values())
@@ -66,7 +65,7 @@ def evaluate(
                 )
         for result in results:
             out().print(page_rich(result))
-        for one in unhelped(recipe, opened, results):
+        for one in (one for result in results for one in result.weights):
             out().print(f"\nnote: {printable(one.told)}", soft_wrap=True)
         from pilotfish.report.main import report
 

@@ -101,29 +101,19 @@ class Metered(Wrapped):
         self._places: AbstractAsyncContextManager[None] = asyncio.Semaphore(places) if places else nullcontext()
 
     async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
-        if not self.price.paid:
-            return await self._counted(ask)
-        async with self._places:
-            await self.meter.admit()
-            money = 0.0
+        paid = self.price.paid
+        async with self._places if paid else nullcontext():
+            if paid:
+                await self.meter.admit()
+            used = Usage()
             try:
-                done = await self._counted(ask)
-                money = done.billed.cost(self.price)
+                done = await ask()
+                used = done.billed
                 return done
             except CallFailed as error:
-                money = billed(error.attempts).cost(self.price)
+                used = billed(error.attempts)
                 raise
             finally:
-                self.meter.settle(money)
-
-    async def _counted(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
-        used = Usage()
-        try:
-            done = await ask()
-            used = done.billed
-            return done
-        except CallFailed as error:
-            used = billed(error.attempts)
-            raise
-        finally:
-            self.meter.tokens += used.total
+                self.meter.tokens += used.total
+                if paid:
+                    self.meter.settle(used.cost(self.price))

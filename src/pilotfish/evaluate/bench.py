@@ -40,6 +40,7 @@ from pilotfish.evaluate.seated import keep_seated
 from pilotfish.evaluate.seeds import OtherSeeds, OverSeeds
 from pilotfish.evaluate.table import Row
 from pilotfish.evaluate.weights import unhelped
+from pilotfish.outcome import Outcome
 from pilotfish.processes import Processes
 from pilotfish.recipe import EvaluateConfig, Recipe, RecipeError
 from pilotfish.run import Run
@@ -76,6 +77,8 @@ class Result:
     """With the first benchmark: what was asked on the holdout to choose the words of the `constant` control."""
     attribution: Mapping[str, Attribution] = field(default_factory=dict)
     """Of each arm of which it can be told: where its gain comes from, in the first samples."""
+    weights: Sequence[Outcome] = ()
+    """With the first benchmark: of the trained weights that were measured on any, those of step 0."""
 
 
 def evaluate(
@@ -114,7 +117,9 @@ def evaluate(
             together = processes or Processes()
             together.call(partial(_take_part, recipe, run.folder))
             results = asyncio.run(_evaluate(recipe, run, pool.judge, others, progress, meter, together))
-    write(results, run.folder, unhelped(recipe, run, results))
+    first, *further = results
+    results = [replace(first, weights=unhelped(recipe, run, results)), *further]
+    write(results, run.folder)
     return results
 
 

@@ -49,7 +49,17 @@ class Seating(Protocol):
         """The trainee's engine with trained weights."""
 
 
-class AtServers:
+class Nobody:
+    """Seats nobody, where arms are only named."""
+
+    def engine(self, name: str) -> Engine:
+        return Said("")
+
+    def trained(self, best: Path, version: int) -> Engine:
+        return Said("")
+
+
+class AtServers(Nobody):
     """Seats those members alone that servers of the run's own speak for; nothing is loaded.
 
     Args:
@@ -60,23 +70,14 @@ class AtServers:
         self.seats = seats
 
     def engine(self, name: str) -> Engine:
-        return self.seats.engine(name) if self._served(name) else Said("")
+        return self.seats.engine(name) if self._served(name) else super().engine(name)
 
     def trained(self, best: Path, version: int) -> Engine:
-        return self.seats.trained(best, version) if self._served(self.seats.recipe.trainee) else Said("")
+        served = self._served(self.seats.recipe.trainee)
+        return self.seats.trained(best, version) if served else super().trained(best, version)
 
     def _served(self, name: str | None) -> bool:
         return name is not None and self.seats.recipe.team[name].engine == "vllm"
-
-
-class Nobody:
-    """Seats nobody, where arms are only named."""
-
-    def engine(self, name: str) -> Engine:
-        return Said("")
-
-    def trained(self, best: Path, version: int) -> Engine:
-        return Said("")
 
 
 Weights = Callable[[Recipe, Run], Iterable[tuple[str, Path, int]]]

@@ -24,7 +24,6 @@ from pilotfish.evaluate.table import to_csv, to_json, without_nan
 
 if TYPE_CHECKING:
     from pilotfish.evaluate.bench import Result
-    from pilotfish.outcome import Outcome
 
 ROUNDS, BUDGET, AT_K, SEEDS = "by round", "by budget", "at k", "over seeds"
 ASKED, ATTRIBUTION = "asked", "attribution"
@@ -33,15 +32,9 @@ WEIGHTS = "weights of step 0"
 """Where it has these by their name, if any were measured: see `Outcome`."""
 
 
-def write(results: Sequence[Result], folder: Path, weights: Sequence[Outcome] = ()) -> None:
-    """Write all files of an evaluation, each whole or not at all.
-
-    Args:
-        results: of the evaluation.
-        folder: of the run.
-        weights: those of step 0 that were measured.
-    """
-    for name, text in _files(results, weights).items():
+def write(results: Sequence[Result], folder: Path) -> None:
+    """Write all files of an evaluation, each whole or not at all."""
+    for name, text in _files(results).items():
         partial = folder / f"{name}.part"
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, folder / name)
@@ -57,10 +50,11 @@ def file_name(what: str, suffix: str) -> str:
     return f"results-{what.replace('/', '-')}.{suffix}"
 
 
-def _files(results: Sequence[Result], weights: Sequence[Outcome] = ()) -> dict[str, str]:
+def _files(results: Sequence[Result]) -> dict[str, str]:
+    notes = (f"{one.told}\n" for result in results for one in result.weights)
     files = {
-        "results.md": "\n".join([*map(page_markdown, results), *(f"{one.told}\n" for one in weights)]),
-        "results.json": json.dumps(_record(results, weights), indent=1),
+        "results.md": "\n".join([*map(page_markdown, results), *notes]),
+        "results.json": json.dumps(_record(results), indent=1),
     }
     for result in results:
         files[file_name(result.benchmark, "csv")] = to_csv(result.rows)
@@ -74,7 +68,7 @@ def _files(results: Sequence[Result], weights: Sequence[Outcome] = ()) -> dict[s
     return files
 
 
-def _record(results: Sequence[Result], weights: Sequence[Outcome]) -> dict[str, Any]:
+def _record(results: Sequence[Result]) -> dict[str, Any]:
     record: dict[str, Any] = {result.benchmark: json.loads(to_json(result.rows)) for result in results}
     parts = {
         ROUNDS: {result.benchmark: rounds_record(result.rounds) for result in results if result.rounds},
@@ -90,7 +84,11 @@ def _record(results: Sequence[Result], weights: Sequence[Outcome]) -> dict[str, 
             for name, members in ((SEARCH, result.search), (result.benchmark, result.asked))
             if members
         },
-        WEIGHTS: {one.name: {"step": one.step, "trained": one.trained, "note": one.told} for one in weights},
+        WEIGHTS: {
+            one.name: {"step": one.step, "trained": one.trained, "note": one.told}
+            for result in results
+            for one in result.weights
+        },
     }
     filled = {name: part for name, part in parts.items() if part}
     return record | filled | {"written": time.strftime("%Y-%m-%dT%H:%M:%S")}
