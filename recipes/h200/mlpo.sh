@@ -2,15 +2,19 @@
 # The claims of MLPO: members, trainings, tables. Run it from the project's root.
 #     recipes/h200/mlpo.sh                     # the blocks `table` and `share`
 #     recipes/h200/mlpo.sh votes rounds        # others; docs/claims.md says what each shows and how long it takes
+#     SEEDS="1 2" recipes/h200/mlpo.sh seeds filter-seeds   # with other training seeds, the last table over all of them
 #     GPUS="0 1" recipes/h200/mlpo.sh          # on two GPUs
 # common.bash says how they are run and what is kept of them.
 set -uo pipefail
 . "$(dirname "$0")/common.bash"
-seeds=(${SEEDS:-1 2}) # of the block `seeds`, beside 0
+seeds=(${SEEDS:-1 2}) # of `seeds` and the blocks that end so, beside 0
 last=${seeds[-1]}
 order=(table share)
 declare -A tables=([table]="mlpo" [seeds]="${seeds[*]/#/mlpo@} + mlpo@$last") # the second one of the last seed is over all seeds
 for block in share votes rounds decimals scoreboard agents sets order filter leaders; do tables[$block]=mlpo-$block; done
+for block in share votes rounds decimals order filter leaders; do # not those that have trainings named after a number
+    tables[$block-seeds]="${seeds[*]/#/mlpo-$block@} + mlpo-$block@$last"
+done
 declare -A needs=(
     [mlpo]="mlpo mlpo-longer mlpo-no-sft mlpo-zero-shot"
     [mlpo-share]="mlpo-no-sft mlpo-share-reasoning mlpo-share-answer"
@@ -25,24 +29,25 @@ declare -A needs=(
     [mlpo-leaders]="mlpo-no-sft mlpo-leader-weak mlpo-leader-untaught"
 )
 members=(lab/leader lab/agent-1 lab/agent-2 lab/agent-3)
-declare -A of=([leaders]="h200/mlpo-leader-100")
+declare -A of=([leaders]="h200/mlpo-leader-100" [leaders-seeds]="h200/mlpo-leader-100")
 
 options() { # TABLE [SEED]
     [[ ${2-} ]] || return
-    printf '%s\n' --set "seed=$2" --set "evaluate.weights={zero-shot: runs/h200-mlpo-zero-shot-$2, \
-no-sft: runs/h200-mlpo-no-sft-$2, longer: runs/h200-mlpo-longer-$2}"
-    [[ $2 == "$last" && -e runs/h200-mlpo-$last/measured ]] || return
-    local others
-    others=$(other_seeds)
+    local trained=(${needs[$1]}) weights others
+    weights=$(sed -nE 's/^  weights: //p' "recipes/h200/$1.yaml" |
+        sed -E "s#(runs/h200-($(IFS='|' && echo "${trained[*]}")))([/,}])#\\1-$2\\3#g")
+    printf '%s\n' --set "seed=$2" --set "evaluate.weights=$weights"
+    [[ $2 == "$last" && -e runs/h200-$1-$last/measured ]] || return
+    others=$(other_seeds "$1")
     [[ $others ]] && printf '%s\n' --set "evaluate.seeds=[$others]"
 }
 
-other_seeds() { # of mlpo.yaml, those runs that are measured, here or where runs/tables comes from, but the last one
+other_seeds() { # TABLE: its runs that are measured, here or where runs/tables comes from, but the last one
     local run kept found=
-    for kept in runs/tables/h200-mlpo runs/tables/h200-mlpo-[0-9]*; do
+    for kept in "runs/tables/h200-$1" "runs/tables/h200-$1"-[0-9]*; do
         run=runs/${kept##*/}
-        [[ -e $kept/scores.jsonl.gz && $run != "runs/h200-mlpo-$last" ]] || continue
-        [[ $run == runs/h200-mlpo && " ${seeds[*]} " == *" 0 "* ]] && continue # seed 0 as well
+        [[ -e $kept/scores.jsonl.gz && $run != "runs/h200-$1-$last" ]] || continue
+        [[ $run == "runs/h200-$1" && " ${seeds[*]} " == *" 0 "* ]] && continue # seed 0 as well
         if [[ ! -e $run ]]; then
             mkdir "$run"
             cp "$kept/recipe.yaml" "$run"
