@@ -15,6 +15,7 @@ from pilotfish.recipe import Recipe
 from pilotfish.recipe_file import load_recipe
 
 BLOCKS = ("table", "share", "seeds", "votes", "rounds", "decimals", "scoreboard", "agents", "sets", "order", "filter")
+BLOCKS += ("filter-seeds", "votes-seeds", "decimals-seeds", "leaders-seeds")
 FAKE = """#!/usr/bin/env bash
 echo "$@" >>calls
 case "$*" in *$FAILS*) exit 1 ;; esac
@@ -56,20 +57,23 @@ def test_what_a_run_takes_weights_from_is_trained_before_it(project: Path, block
     assert measured
 
 
-def test_of_one_seed_all_is_of_that_seed_and_the_last_table_is_over_seeds(project: Path) -> None:
-    earlier = project / "runs/tables/h200-mlpo"
+@pytest.mark.parametrize(("block", "table"), [("seeds", "mlpo"), ("filter-seeds", "mlpo-filter")])
+def test_of_one_seed_all_is_of_that_seed_and_the_last_table_is_over_seeds(
+    project: Path, block: str, table: str
+) -> None:
+    earlier = project / f"runs/tables/h200-{table}"
     earlier.mkdir(parents=True)
     (earlier / "recipe.yaml").write_text("kept")
     (earlier / "scores.jsonl.gz").write_bytes(gzip.compress(b"scores"))
-    found = [opened(call) for call in called(project, "seeds")]
+    found = [opened(call) for call in called(project, block)]
     for command, run, recipe in found:
         if "h200" in run:
             assert run.endswith(f"-{recipe.seed}")
         if command == "eval":
             assert all(str(folder).endswith(f"-{recipe.seed}") for folder in recipe.evaluate.weights.values())
-    assert found[-1][:2] == ("eval", "runs/h200-mlpo-2")
-    assert list(map(str, found[-1][2].evaluate.seeds)) == ["runs/h200-mlpo", "runs/h200-mlpo-1"]
-    kept = project / "runs/h200-mlpo"
+    assert found[-1][:2] == ("eval", f"runs/h200-{table}-2")
+    assert list(map(str, found[-1][2].evaluate.seeds)) == [f"runs/h200-{table}", f"runs/h200-{table}-1"]
+    kept = project / f"runs/h200-{table}"
     assert [(kept / name).read_text() for name in ("recipe.yaml", "scores.jsonl")] == ["kept", "scores"]
 
 
