@@ -129,6 +129,9 @@ def test_a_killed_run_goes_on_and_asks_at_most_what_was_in_flight_again(
     at = int(share * total)
     script = [sys.executable, __file__, str(tmp_path / "recipe.yaml"), str(tmp_path / "run"), str(at)]
     assert subprocess.run(script, check=False, capture_output=True).returncode == -signal.SIGKILL
+    cut = Run(tmp_path / "run")
+    done = [stage.best.resolve() for stage in cut.stages() if stage.finished]
+    assert [cut.best.resolve()] * cut.best.exists() == done[-1:], "what is served until it goes on"
     before = said(tmp_path / "run")
     monkeypatch.setattr(TransformersEngine, "complete", TransformersEngine.complete)
     calls = count_calls()

@@ -19,7 +19,7 @@ from pilotfish.workshop import Workshop
 
 
 def train_stages(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> None:
-    """Run the stages that are not finished; the last one's weights become the run's `best`."""
+    """Run the stages that are not finished. The run's `best` are the weights of the last one that is."""
     run.check_stages({name: recipe.at(name, None) for name, config in recipe.stages.items() if config})
     weights: Path | None = None
     stamp = ""
@@ -34,9 +34,12 @@ def train_stages(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> No
             collect_in(staged, run, workshop, config.rounds, told=told, leading=stamp)
             continue
         with run.stage(name, staged, stamp) as stage:
+            before = stage.finished
             train_one(staged, stage, workshop, told)
             if left := whole_weights(stage):
                 weights, stamp = left, stage.stamp
+                if not before:
+                    _point_best_at(run, weights)
     if weights is not None:
         _point_best_at(run, weights)
 
