@@ -10,9 +10,10 @@ import torch
 from peft import PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from pilotfish.engine.adapter import cast, merged
 from pilotfish.engine.loading import load
 from pilotfish.recipe import LoraConfig, MemberConfig
-from pilotfish.train.lora import cast, merge, merged, peft_config
+from pilotfish.train.lora import merge, peft_config
 from tiny import save_tiny
 
 torch.set_num_threads(1)

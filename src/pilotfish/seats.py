@@ -326,7 +326,7 @@ def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
     if not (best / "adapter_config.json").exists():
         model, tokenizer = _load(member.model_copy(update={"model": str(best), "revision": None}), member.dtype)
         return TransformersEngine(model, tokenizer, version=version, nucleus=nucleus, memory=member.memory)
-    from pilotfish.train.lora import cast, merged
+    from pilotfish.engine.adapter import cast, merged
 
     model, tokenizer = _load(member, member.dtype)
     dtype: Any = model.dtype  # `merged` leaves the sum in float32; it is rounded once, here

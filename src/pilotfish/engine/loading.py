@@ -6,10 +6,11 @@ model, tokenizer = load("Qwen/Qwen2.5-3B-Instruct")     # or a path, a .gguf fil
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils.hub import has_file
 
 from pilotfish.cache import cache_folder
+from pilotfish.engine.adapter import adapter_config, base_of, cast, merged
 from pilotfish.engine.base import Refused
 from pilotfish.engine.chat import turn_end
 from pilotfish.engine.embedded import NAME as EMBEDDED
@@ -40,7 +43,7 @@ def load(
     device: str = "auto",
     trust_remote_code: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load weights and tokenizer.
+    """Load weights and tokenizer. An adapter is added to its base, as it is where it is trained and measured.
 
     Args:
         model: a hub name, a local folder, a `.gguf` file (converted once, then kept in the cache folder), or `smollm2`.
@@ -53,8 +56,11 @@ def load(
         Refused: there is no such model, or it cannot be loaded.
     """
     place, kind = _placed(model, device, dtype)
-    source, options = str(_folder(model)), {"revision": revision, "trust_remote_code": trust_remote_code}
+    source = str(_folder(model))
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     with _refused(model):
+        if config := adapter_config(source, revision):
+            return _on_its_base(model, config, options, place, kind)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         weights: Any = AutoModelForCausalLM.from_pretrained(source, dtype=kind, **options)
     return weights.to(place).eval(), tokenizer
@@ -86,6 +92,34 @@ def load_classifier(
     if weights.config.num_labels != 1:
         raise Refused(f"{model}: has {weights.config.num_labels} outputs, and a reward model has one")
     return weights.to(place).eval(), tokenizer
+
+
+def _on_its_base(
+    model: str, config: Path, options: Mapping[str, Any], place: str, kind: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The sum of an adapter and its base; left apart, its products would be rounded by themselves.
+
+    Args:
+        model: a folder or hub name with an adapter.
+        config: its `adapter_config.json`.
+        options: of loading it.
+        place, kind: where the sum is put, and as what.
+
+    Raises:
+        Refused: the base cannot be loaded.
+    """
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    of_base = {**options, "revision": settings.get("revision")}
+    try:
+        weights, tokenizer = load(base_of(config), dtype=str(kind).partition(".")[2], device=place, **of_base)
+    except Refused as error:
+        told = f"write where its base is into {config}, base_model_name_or_path ({EMBEDDED}: the embedded model)"
+        raise Refused(f"{model}: an adapter: {error}; {told}") from error
+    source = str(_folder(model))
+    if has_file(source, "tokenizer_config.json", revision=options["revision"]):
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    whole: Any = cast(merged(weights, source, options["revision"]), kind)
+    return whole.eval(), tokenizer
 
 
 def _placed(model: str, device: str, dtype: str) -> tuple[str, torch.dtype]:

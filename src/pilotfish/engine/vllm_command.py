@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pilotfish.engine.adapter import base_of
 from pilotfish.engine.base import Refused
 from pilotfish.engine.embedded import NAME as EMBEDDED
 from pilotfish.engine.embedded import embedded
@@ -78,15 +79,10 @@ def _named(model: str) -> tuple[str, list[str]]:
     file = Path(model).expanduser() / "adapter_config.json"
     if not file.is_file():
         return model, []
-    config = json.loads(file.read_text(encoding="utf-8"))
-    base = str(config.get("base_model_name_or_path"))
-    if not Path(base).is_dir() and base.count("/") != 1:
-        raise Refused(
-            f"{file}: base_model_name_or_path is {base!r}, which is no folder here and no OWNER/NAME of the hub; write "
-            "where the base is"
-        )
+    rank = max_rank(int(json.loads(file.read_text(encoding="utf-8"))["r"]))
+    base = str(embedded()) if base_of(file) == EMBEDDED else base_of(file)
     named = json.dumps({"name": model, "path": str(file.parent), "base_model_name": base})
-    return base, ["--enable-lora", "--max-lora-rank", str(max_rank(int(config["r"]))), "--lora-modules", named]
+    return base, ["--enable-lora", "--max-lora-rank", str(rank), "--lora-modules", named]
 
 
 def max_rank(rank: int) -> int:

@@ -76,6 +76,11 @@ def use(recipe: Recipe, *, name: str, base: str, adapter: bool) -> Iterator[str]
         "Addresses and the names of keys are yours to fill in."
     )
     yield fenced(as_yaml(_seating(recipe, name)), "yaml")
+    if adapter and member.model == "smollm2":
+        yield (
+            "It was trained on `smollm2`, which is that base out of a file of four bits a weight. For the model that "
+            "was measured write `smollm2` into `adapter_config.json`, as `base_model_name_or_path`."
+        )
     yield "By itself it says what it says to its team, which need not be an answer to the question:"
     yield fenced((ALONE_ADAPTER if adapter else ALONE).format(**words), "python")
     yield "Behind a server:"

@@ -23,6 +23,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from pilotfish.engine.adapter import cast, merged
 from pilotfish.engine.chat import stop_ids
 from pilotfish.engine.loading import fast_dtype, load
 from pilotfish.export.change import Change, compare, log_probabilities
@@ -31,7 +32,6 @@ from pilotfish.export.trained import Trained
 from pilotfish.member import MemberConfig
 from pilotfish.run import RunError
 from pilotfish.team import Sampling
-from pilotfish.train.lora import cast, merged
 
 TOLERANCE = 1e-3
 """Nats by which what was read back may differ from what was written, in any token of the probe."""

@@ -1,20 +1,19 @@
-"""LoRA as this project trains it: which modules get an adapter, in which type its matrices are multiplied, and how it
-is added to the weights it was trained on.
+"""LoRA as this project trains it: which modules get an adapter, in which type its matrices are multiplied, and whole
+weights with it added.
 """
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import LoraConfig as PeftConfig
-from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 from transformers import PreTrainedModel
 
+from pilotfish.engine.adapter import merged
 from pilotfish.engine.loading import load
 from pilotfish.recipe import LoraConfig, MemberConfig
 from pilotfish.train.quiet import quiet
@@ -54,25 +53,6 @@ def autocasts(model: PreTrainedModel) -> bool:
     if model.device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return model.dtype == torch.bfloat16
-
-
-def merged(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    """The weights with an adapter added to them, in float32 whatever type the base was in; the base is used up.
-
-    Args:
-        base: in the type in which it was trained under the adapter, so that the sum is that of the training.
-        adapter: a folder that PEFT wrote.
-    """
-    whole: Any = torch.nn.Module.to(base, torch.float32)
-    return PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()  # type: ignore[no-any-return]
-
-
-def cast(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Round the weights, and nothing else: `model.to` would round the frequencies of rotary positions too, which no
-    loading of a model in that type does."""
-    for weight in model.parameters():
-        weight.data = weight.data.to(dtype)
-    return model
 
 
 def merge(member: MemberConfig, adapter: Path, out: Path) -> None:
