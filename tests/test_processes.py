@@ -52,8 +52,9 @@ def test_a_launch_on_several_machines_is_refused(monkeypatch: Any) -> None:
         with pytest.raises(RecipeError, match=r"^16 processes, 8 of them on this machine"), joined(sharing=sharing):
             pass
     monkeypatch.setenv("RANK", "3")
-    with pytest.raises(SystemExit), joined():
+    with pytest.raises(SystemExit) as end, joined():
         pass
+    assert end.value.code == 0, "at another one's error torchrun ends the main process, which may not have spoken yet"
 
 
 def test_a_launch_that_lacks_what_a_launcher_tells_is_refused(monkeypatch: Any) -> None:

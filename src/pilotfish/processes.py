@@ -146,9 +146,9 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
         _check_launch(sharing)
         if launched() > 1:
             processes, store, nccl = _join(sharing)
-    except (RecipeError, KeyboardInterrupt):
-        if follows():
-            raise SystemExit(1) from None  # it is the same for all, and the main process says it
+    except (RecipeError, KeyboardInterrupt) as error:
+        if follows():  # it is the same for all, and the main process says it, unless torchrun hears of an error before
+            raise SystemExit(0 if isinstance(error, RecipeError) else 1) from None
         raise
     if launched() == 1:
         yield Processes()
