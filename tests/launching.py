@@ -5,8 +5,9 @@
 A job is `{"do": ["train", RECIPE, "--run", FOLDER], "out": FOLDER, "processes": 2}`; with `"moved": [OLD, NEW]` a
 folder is copied first, and `"env"` is added to the environment. With `"at": 12` process `"rank"` comes to harm as its
 12th call begins: it is killed, or with `"fault"` refused in these words. With `"gap": 100` an engine may be so many
-nats from the weights. Each process says what it has to say in `out/RANK`; `out/codes.json` holds how they ended. The
-cache of each job is empty, as on another machine.
+nats from the weights. Each process says what it has to say in `out/RANK`; `out/codes.json` holds how they ended, and
+`out/held-RANK.json` what a process held of a training before its last update. The cache of each job is empty, as on
+another machine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from typing import Any
 
 from pilotfish.engine.vllm_command import free_port
 
+FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+"""What `accelerate launch --use_fsdp --fsdp_version 2` sets, as far as it matters: an `"env"`."""
 LIMIT_S = 600
 """A process that has not ended by then hangs, and is killed."""
 
@@ -87,6 +90,7 @@ def _child(job: dict[str, Any], rank: int, launched: dict[str, str]) -> int:
         from pilotfish.train import gap
 
         gap.LIMIT = job["gap"]
+    _weigh(out / f"held-{rank}.json")
     from pilotfish.cli import main
 
     try:
@@ -95,6 +99,25 @@ def _child(job: dict[str, Any], rank: int, launched: dict[str, str]) -> int:
         code = int(end.code or 0)
     sys.stdout.flush()
     os._exit(code)
+
+
+def _weigh(file: Path) -> None:
+    """Write down, before each update, how many numbers of weights, gradients and moments this process holds."""
+    from pilotfish.train.updates import Finite
+
+    look = Finite.on_pre_optimizer_step
+
+    def weighed(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
+        weights = [weight for weight in more["model"].parameters() if weight.requires_grad]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        moments = [
+            value for kept in more["optimizer"].optimizer.state.values() for value in kept.values() if value.ndim
+        ]
+        held = [sum(getattr(one, "_local_tensor", one).numel() for one in of) for of in (weights, gradients, moments)]
+        file.write_text(json.dumps(held))
+        look(self, args, state, control, **more)
+
+    Finite.on_pre_optimizer_step = weighed  # type: ignore[method-assign]
 
 
 def _come_to_harm(at: int, fault: str | None) -> None:

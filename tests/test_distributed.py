@@ -76,13 +76,13 @@ def asked(run: Path) -> list[Counter[str]]:
     return found
 
 
-def assert_same(run: Path, other: Path) -> None:
+def assert_same(run: Path, other: Path, step: int = STEPS) -> None:
     """The same rewards, losses, holdout accuracies and weights."""
     for ours, theirs in zip(logged(run), logged(other), strict=True):
         assert ours.keys() == theirs.keys()
         assert ours == pytest.approx(theirs, abs=1e-6, rel=1e-6)
-    for name, weight in weights(other).items():
-        torch.testing.assert_close(weights(run)[name], weight, rtol=0, atol=1e-5)
+    for name, weight in weights(other, step).items():
+        torch.testing.assert_close(weights(run, step)[name], weight, rtol=0, atol=1e-5)
 
 
 def test_two_processes_learn_what_one_learns(scene: Path) -> None:

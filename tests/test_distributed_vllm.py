@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fake_vllm import as_command
-from launching import ended, launch
+from launching import FSDP, ended, launch
 from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.run import Run
 from test_distributed import asked, logged, weights
@@ -161,13 +161,15 @@ def test_a_server_that_does_not_start_ends_both(frozen: Path) -> None:
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A server that speaks for the trainee, and takes its time to take weights: `one` and `two` processes; a `lora`; a
-    `stubborn` one."""
+    """A server that speaks for the trainee, and takes its time to take weights: `one` and `two` processes, and two that
+    are `sharded`; a `lora`, and a `sharded-lora`; a `stubborn` one."""
     jobs = Jobs(tmp_path_factory.mktemp("spoken"))
     slow = {"FAKE_VLLM_DRAWS": "1", "FAKE_VLLM_LOAD_S": "0.3"}
     for name, processes in (("one", 1), ("two", 2)):
         jobs.train(name, served_recipe(jobs.folder), processes, fake=slow, gap=100.0)
-    jobs.train("lora", served_recipe(jobs.folder, lora={"rank": 4}), fake=slow, gap=100.0)
+    jobs.train("sharded", served_recipe(jobs.folder), fake=slow | FSDP, gap=100.0)
+    for name, fsdp in (("lora", {}), ("sharded-lora", FSDP)):
+        jobs.train(name, served_recipe(jobs.folder, lora={"rank": 4}), fake=slow | fsdp, gap=100.0)
     jobs.train("stubborn", served_recipe(jobs.folder), fake={"FAKE_VLLM_STUBBORN": "1"})
     launch(jobs.folder, jobs)
     return jobs.folder
@@ -192,31 +194,32 @@ def turns(scene: Path, name: str) -> list[list[dict[str, Any]]]:
     return found
 
 
-def test_a_server_gets_the_weights_once_a_step_and_nobody_asks_before_it_has_them(spoken: Path) -> None:
-    assert ended(spoken / "out" / "two")[0] == [0, 0]
-    assert len(started(spoken, "two")) == 1
-    ours, theirs = turns(spoken, "two"), turns(spoken, "one")
+@pytest.mark.parametrize("name", ["two", "sharded"])
+def test_a_server_gets_the_weights_once_a_step_and_nobody_asks_before_it_has_them(name: str, spoken: Path) -> None:
+    assert ended(spoken / "out" / name)[0] == [0, 0]
+    assert len(started(spoken, name)) == 1
+    ours, theirs = turns(spoken, name), turns(spoken, "one")
     assert [len(calls) - 1 for calls in theirs] == [4, 16, 16, 4]  # holdout, two steps, holdout
     assert [len(calls) for calls in ours] == [len(calls) for calls in theirs]
     sums = [calls[0]["sum"] for calls in theirs]
     assert [calls[0]["sum"] for calls in ours] == pytest.approx(sums, rel=1e-3)
     assert len(set(sums)) == 3, "the weights did not change"
-    assert all_gone(started(spoken, "two"))
+    assert all_gone(started(spoken, name))
 
 
-def test_two_processes_learn_from_what_one_server_says_what_one_learns(spoken: Path) -> None:
-    assert_same_weights(spoken / "two", spoken / "one")
-    for ours, theirs in zip(logged(spoken / "two"), logged(spoken / "one"), strict=True):
+@pytest.mark.parametrize("name", ["two", "sharded"])
+def test_two_processes_learn_from_what_one_server_says_what_one_learns(name: str, spoken: Path) -> None:
+    assert_same_weights(spoken / name, spoken / "one")
+    for ours, theirs in zip(logged(spoken / name), logged(spoken / "one"), strict=True):
         assert "engine/logprob_gap" not in ours or ours.pop("engine/logprob_gap") > 0  # of the first rows of a process
         theirs.pop("engine/logprob_gap", None)
         assert ours == pytest.approx(theirs, abs=1e-6, rel=1e-6)
 
 
-def test_all_processes_ask_for_the_adapter_of_the_step(spoken: Path) -> None:
-    assert ended(spoken / "out" / "lora")[0] == [0, 0]
-    names = [
-        [one["asked"].get("lora_name") or one["asked"]["model"] for one in calls] for calls in turns(spoken, "lora")
-    ]
+@pytest.mark.parametrize("name", ["lora", "sharded-lora"])
+def test_all_processes_ask_for_the_adapter_of_the_step(name: str, spoken: Path) -> None:
+    assert ended(spoken / "out" / name)[0] == [0, 0]
+    names = [[one["asked"].get("lora_name") or one["asked"]["model"] for one in calls] for calls in turns(spoken, name)]
     assert [len(calls) - 1 for calls in names] == [4, 16, 16, 4]
     assert [len(set(calls)) for calls in names] == [1] * 4
     assert len({calls[0] for calls in names}) == 4

@@ -35,12 +35,53 @@ def recipe(**actor: Any) -> Recipe:
     return parse_recipe({"team": team, "topology": "hint", "train": {}})
 
 
-@pytest.mark.parametrize("variable", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
-def test_a_launch_that_divides_the_weights_is_refused(variable: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv(variable, "true")
-    with pytest.raises(RecipeError, match=rf"\${variable} is set: .* divides the weights .* `train: lora`"):
+def launch_with(monkeypatch: Any, processes: int = 2, **variables: str) -> None:
+    for name in LAUNCHED:
+        monkeypatch.setenv(name, "0")
+    for name, value in {"WORLD_SIZE": str(processes), **variables}.items():
+        monkeypatch.setenv(name, value)
+
+
+FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, r"\$ACCELERATE_USE_DEEPSPEED is set.* `accelerate launch --use_fsdp "),
+        ({"ACCELERATE_USE_FSDP": "true"}, "FSDP of version 1; only 2 is built: add `--fsdp_version 2`"),
+        ({**FSDP2, "FSDP_VERSION": "1"}, "FSDP of version 1; only 2 is built"),
+        ({**FSDP2, "FSDP_OFFLOAD_PARAMS": "true"}, r"\$FSDP_OFFLOAD_PARAMS is true, .* start more processes"),
+        ({**FSDP2, "FSDP_RESHARD_AFTER_FORWARD": "false"}, "FSDP_RESHARD_AFTER_FORWARD is false, .* at true"),
+        ({**FSDP2, "FSDP_ACTIVATION_CHECKPOINTING": "True"}, "set train.gradient_checkpointing in the recipe"),
+        ({**FSDP2, "WORLD_SIZE": "1"}, "one process has nobody to divide weights with; start several"),
+    ],
+)
+def test_a_launch_that_divides_weights_in_a_way_that_is_not_built_is_refused(
+    variables: dict[str, str], why: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    launch_with(monkeypatch, **variables)
+    with pytest.raises(RecipeError, match=f"^train: .*{why}"):
         train(vowels_recipe(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_launch_says_that_weights_are_divided_and_models_are_loaded_whole(monkeypatch: Any) -> None:
+    """accelerate sets the last, and transformers would then load weights in the first process only."""
+    launch_with(monkeypatch, **FSDP2, FSDP_RESHARD_AFTER_FORWARD="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
+    asked = []
+
+    def join(sharing: bool, sharded: bool) -> Any:
+        asked.append((sharing, sharded))
+        return Processes(sharded=sharded), None, False
+
+    monkeypatch.setattr("pilotfish.processes._join", join)
+    monkeypatch.setattr(distributed, "destroy_process_group", lambda group: None)
+    for sharing in (False, True):
+        with joined(sharing=sharing):
+            assert "ACCELERATE_USE_FSDP" not in os.environ
+        assert os.environ["ACCELERATE_USE_FSDP"] == "true"
+    assert asked == [(False, True), (True, False)]
 
 
 def test_a_launch_on_several_machines_is_refused(monkeypatch: Any) -> None:

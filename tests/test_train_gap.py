@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from pilotfish.engine.policy import PolicyEngine
 from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.train import gap
 from pilotfish.train.gap import Astray
-from tiny import save_tiny
+from pilotfish.train.row import Row, RowId
+from tiny import save_tiny, tiny_model
 
 torch.set_num_threads(1)
 
@@ -55,6 +58,25 @@ def test_an_engine_in_float32_reports_the_weights_own_log_probabilities(
     gaps = [row["engine/logprob_gap"] for row in steps(tmp_path / "run") if row["kind"] == "step"]
     assert len(gaps) == 3
     assert max(gaps) < 1e-3
+
+
+@pytest.mark.parametrize("said", [0, 1, 6])
+def test_processes_that_divide_weights_make_as_many_passes_whoever_has_words_to_look_at(
+    said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass gathers weights from all of them: one that makes fewer would leave the others waiting."""
+    model, passes = tiny_model(0), []
+    model.register_forward_pre_hook(lambda module, args: passes.append(module))
+    spoken = [Row(RowId(f"t{n}"), [5, 6], [7 + n, 8], [-5.0, -6.0], 1.0) for n in range(said)]
+    silent = [Row(RowId("silent"), [0], [0], [0.0], None, trained=False)] * (6 - said)
+    accelerator = SimpleNamespace(device="cpu", unwrap_model=lambda model: model, autocast=nullcontext)
+    trainer: Any = SimpleNamespace(model=model, accelerator=accelerator)
+    monkeypatch.setattr(gap, "LIMIT", 100.0)
+    together = gap.logprob_gap(trainer, silent + spoken, 1.0, 0)
+    passes.clear()
+    monkeypatch.setattr(gap, "sharded", lambda model: True)
+    assert gap.logprob_gap(trainer, silent + spoken, 1.0, 0) == (pytest.approx(together, rel=1e-5) if said else None)
+    assert len(passes) == gap.ROWS
 
 
 def test_an_engine_that_keeps_its_first_weights_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

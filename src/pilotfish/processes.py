@@ -31,8 +31,15 @@ T = TypeVar("T")
 
 LONGEST_WAIT = timedelta(days=14)
 """For a process that plays episodes, while others wait for it. One that has ended is noticed at once."""
-SHARDING = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+FSDP, DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"
 """How `accelerate launch` says that weights or optimizer states are divided."""
+NOT_BUILT = {
+    "FSDP_OFFLOAD_PARAMS": ("true", "start more processes, each with a smaller part"),
+    "FSDP_RESHARD_AFTER_FORWARD": ("false", "leave it at true"),
+    "FSDP_ACTIVATION_CHECKPOINTING": ("true", "set train.gradient_checkpointing in the recipe"),
+}
+"""Settings of accelerate's FSDP that ask for what is not done here, and the way out. Others say how, and change nothing
+of what is learned."""
 LAUNCHED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What a launcher of several processes tells each of them, beside how many there are."""
 
@@ -46,6 +53,7 @@ class Processes:
         group: over which they speak; None where there is one.
         on_gpu: how many are on this one's GPU, itself included; 1 where there is none.
         gpus: of the launch, as CUDA_VISIBLE_DEVICES names them; none where each process sees them all.
+        sharded: whether they divide the weights in training among them (FSDP), where else each has all.
     """
 
     def __init__(
@@ -55,12 +63,14 @@ class Processes:
         group: ProcessGroup | None = None,
         on_gpu: int = 1,
         gpus: Sequence[str] = (),
+        sharded: bool = False,
     ) -> None:
         self.rank = rank
         self.count = count
         self.group = group
         self.on_gpu = on_gpu
         self.gpus = gpus
+        self.sharded = sharded
 
     @property
     def main(self) -> bool:
@@ -143,9 +153,10 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
         SystemExit: another process has failed, and says why.
     """
     try:
-        _check_launch(sharing)
+        _check_launch()
+        sharded = not sharing and _sharded()
         if launched() > 1:
-            processes, store, nccl = _join(sharing)
+            processes, store, nccl = _join(sharing, sharded)
     except (RecipeError, KeyboardInterrupt) as error:
         if follows():  # it is the same for all, and the main process says it, unless torchrun hears of an error before
             raise SystemExit(0 if isinstance(error, RecipeError) else 1) from None
@@ -157,7 +168,8 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
 
     left = None
     try:
-        yield processes
+        with _undivided():
+            yield processes
         if processes.main:
             processes.dismiss()
     except BaseException as error:
@@ -175,7 +187,19 @@ def joined(*, sharing: bool = False) -> Iterator[Processes]:
         distributed.destroy_process_group(left)
 
 
-def _join(sharing: bool) -> tuple[Processes, Any, bool]:
+@contextmanager
+def _undivided() -> Iterator[None]:
+    """Hide from transformers and accelerate that weights are divided: each would do it in a way of its own, also those
+    of frozen members."""
+    said = os.environ.pop(FSDP, None)
+    try:
+        yield
+    finally:
+        if said is not None:
+            os.environ[FSDP] = said
+
+
+def _join(sharing: bool, sharded: bool) -> tuple[Processes, Any, bool]:
     """This process among the others, the store that all can write to, and whether NCCL is between them."""
     gpus = _gpus()
     on_gpu = _take_gpu(gpus, sharing)
@@ -187,7 +211,7 @@ def _join(sharing: bool) -> tuple[Processes, Any, bool]:
     distributed.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", store=store, rank=rank, world_size=count)
     # Episodes take as long as they take; NCCL's patience, and accelerate's, is some minutes.
     group = distributed.new_group(timeout=LONGEST_WAIT, backend="gloo")
-    return Processes(rank, count, group, max(1, on_gpu), gpus), store, nccl
+    return Processes(rank, count, group, max(1, on_gpu), gpus, sharded), store, nccl
 
 
 def _gpus() -> list[str]:
@@ -216,14 +240,34 @@ def _take_gpu(gpus: Sequence[str], sharing: bool) -> int:
     return len(range(own, launched(), count))
 
 
-def _check_launch(sharing: bool) -> None:
-    for variable, kind in SHARDING.items():
-        if not sharing and os.environ.get(variable, "").lower() == "true":
-            raise RecipeError(
-                f"train: ${variable} is set: {kind} divides the weights or their optimizer's state, and the trainee's "
-                "engine needs them whole; they are not gathered here. Launch with `torchrun` or `accelerate launch "
-                "--multi_gpu`; what one GPU does not hold may fit with `train: lora`"
-            )
+def _sharded() -> bool:
+    """Whether this launch is to divide the weights in training.
+
+    Raises:
+        RecipeError: in a way that is not built; with the way out.
+    """
+    said = {name: os.environ.get(name, "").lower() for name in (FSDP, DEEPSPEED, "FSDP_VERSION", *NOT_BUILT)}
+    if said[DEEPSPEED] == "true":
+        raise RecipeError(
+            f"train: ${DEEPSPEED} is set, and weights are divided by FSDP only; launch with `accelerate launch "
+            "--use_fsdp --fsdp_version 2`, or with `--multi_gpu`, where each process has all weights"
+        )
+    if said[FSDP] != "true":
+        return False
+    if said["FSDP_VERSION"] != "2":
+        raise RecipeError(
+            f"train: FSDP of version {said['FSDP_VERSION'] or 1}; only 2 is built: add `--fsdp_version 2`, or set "
+            "FSDP_VERSION=2 where torchrun launches"
+        )
+    if launched() == 1:
+        raise RecipeError(f"train: ${FSDP} is set, and one process has nobody to divide weights with; start several")
+    for name, (asked, instead) in NOT_BUILT.items():
+        if said[name] == asked:
+            raise RecipeError(f"train: ${name} is {asked}, which is not built; {instead}")
+    return True
+
+
+def _check_launch() -> None:
     if launched() > 1 and (lacking := [f"${name}" for name in LAUNCHED if name not in os.environ]):
         raise RecipeError(
             f"$WORLD_SIZE is {launched()} without {', '.join(lacking)}; start with torchrun, or unset WORLD_SIZE"

@@ -3,7 +3,8 @@
 The trained module (float32, or LoRA on frozen weights) is never generated from. A plain copy of it, in bfloat16 where
 the device computes in it, answers the calls; after each step `sync` copies the trained weights into it, in place, with
 the adapter merged on the way. That is several times faster than generating through an adapter, and it leaves the
-trained module's mode, gradients and hooks alone.
+trained module's mode, gradients and hooks alone. Where processes divide the trained weights among them, each has a
+whole copy, which is filled weight by weight.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pilotfish.engine.base import Engine, Refused
 from pilotfish.engine.loading import fast_dtype
 from pilotfish.engine.tokens import TokenEngine
 from pilotfish.engine.transformers import TransformersEngine
-from pilotfish.engine.weights import plain_copy
+from pilotfish.engine.weights import plain_copy, whole
 
 
 class Policy(Engine, Protocol):
@@ -46,7 +47,8 @@ class PolicyEngine(TransformersEngine):
         """Copy the weights and start the token engine.
 
         Args:
-            trained: a transformers model or a PEFT model with LoRA, not wrapped for several processes.
+            trained: a transformers model or a PEFT model with LoRA, not wrapped for several processes; they may divide
+                its weights later, in place, and then all of them call `sync` at the same time.
             tokenizer: the model's own.
             tokens: makes the token engine of the generation copy; chosen by device when None.
             dtype: of the copy; bfloat16 where the device computes in it when None.
@@ -63,7 +65,9 @@ class PolicyEngine(TransformersEngine):
         twin, stands = plain_copy(trained, lambda weight: _frozen(weight, kind))
         self._adapted = _adapted(trained, stands)
         merged = {id(layer.base_layer.weight) for layer, _ in self._adapted}
-        self._plain = [(source, copied) for source, copied in stands.items() if id(source) not in merged]
+        self._trained = trained
+        named = {source: name for name, source in trained.named_parameters()}
+        self._plain = [(named[source], copied) for source, copied in stands.items() if id(source) not in merged]
         with torch.no_grad():
             self._copy()
         self._first = first_version
@@ -85,14 +89,15 @@ class PolicyEngine(TransformersEngine):
         await self._tokens.update(change)
 
     def _copy(self) -> None:
-        for source, copied in self._plain:
-            if source.requires_grad:
-                copied.copy_(source)
+        weights = dict(self._trained.named_parameters())  # by name: dividing them puts others in their places
+        for name, copied in self._plain:
+            if weights[name].requires_grad:
+                copied.copy_(whole(weights[name]))
         for layer, copied in self._adapted:
-            weight = layer.base_layer.weight.float()
+            weight = whole(layer.base_layer.weight).float()
             if not layer.merged and not layer.disable_adapters:
                 for name in layer.active_adapters:
-                    weight = weight + layer.get_delta_weight(name).float()
+                    weight = weight + whole(layer.get_delta_weight(name)).float()
             copied.copy_(weight)
 
 
@@ -107,8 +112,8 @@ def refuse_sharded(trained: nn.Module) -> None:
     for name, weight in trained.named_parameters():
         if hasattr(weight, "full_tensor") or hasattr(weight, "ds_id") or "_fsdp_wrapped_module" in name:
             raise Refused(
-                f"{name} is sharded (FSDP or ZeRO-3): its parts cannot be copied into an engine in this process; "
-                "train with DDP, where each process holds all weights, and with LoRA if they do not fit"
+                f"{name} is sharded (FSDP or ZeRO-3) before there is an engine of it, which is made of whole weights: "
+                "leave it to `pilotfish train` under `accelerate launch --use_fsdp --fsdp_version 2` to divide them"
             )
 
 

@@ -7,7 +7,8 @@
 
 The weights go through files in memory (`/dev/shm`, where there is one): a LoRA as an adapter of a new name, full
 weights into the place of the old ones. The server may sit on the trainer's GPU, with its share of the memory, or on
-another. Of several processes, whose weights are equal, the main one gives them while the others wait.
+another. Of several processes, whose weights are equal or parts of the same, the main one gives them while the others
+wait.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pilotfish.engine.policy import refuse_sharded
 from pilotfish.engine.tokens import Gate
 from pilotfish.engine.vllm import Server, VllmEngine
 from pilotfish.engine.vllm_command import DIRECT, max_rank
+from pilotfish.engine.weights import gathered
 from pilotfish.engine.wire import clean
 from pilotfish.member import MemberConfig
 from pilotfish.processes import Processes
@@ -118,33 +120,40 @@ class VllmPolicy(VllmEngine):
 
     def _give_together(self) -> None:
         self._processes.gathered(None)  # no process has a call under way
+        state = gathered(self._trained, keep=self._processes.main, dtype=self._kind)
         if self._processes.main:
-            self._give()
+            self._give(state)
         self._openai.model = self._processes.of_main(self._openai.model)
 
-    def _give(self) -> None:
+    @property
+    def _kind(self) -> torch.dtype | None:
+        """The type in which the server is given weights; adapters in their own."""
+        if hasattr(self._trained, "peft_config"):
+            return None
+        return torch.float32 if self.server.member.dtype == "float32" else torch.bfloat16
+
+    def _give(self, state: dict[str, torch.Tensor]) -> None:
         self.server.start()
         shutil.rmtree(self._place, ignore_errors=True)
         self._place.mkdir(mode=0o700)
         if hasattr(self._trained, "peft_config"):
-            self._give_adapter(self._place)
+            self._give_adapter(self._place, state)
         else:
-            self._give_all(self._place)
+            self._give_all(self._place, state)
 
-    def _give_adapter(self, place: Path) -> None:
+    def _give_adapter(self, place: Path, state: dict[str, torch.Tensor]) -> None:
         """Under a name that was never used: what the server keeps of a prompt, it keeps by adapter."""
         trained: Any = self._trained
-        trained.save_pretrained(place)
+        trained.save_pretrained(place, state_dict=state)
         name, before = next(self._names), self._openai.model
         self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(place)})
         self._openai.model = name
         if before != self.server.member.model:
             self._post("/v1/unload_lora_adapter", {"lora_name": before})
 
-    def _give_all(self, place: Path) -> None:
+    def _give_all(self, place: Path, state: dict[str, torch.Tensor]) -> None:
         trained: Any = self._trained
-        kind = torch.float32 if self.server.member.dtype == "float32" else torch.bfloat16
-        trained.save_pretrained(place, state_dict={n: w.to("cpu", kind) for n, w in trained.state_dict().items()})
+        trained.save_pretrained(place, state_dict=state)
         self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(place)}})
         self._post("/reset_prefix_cache", {})
 

@@ -49,6 +49,34 @@ def shared_copy(model: nn.Module) -> PreTrainedModel:
     return plain_copy(model, lambda weight: weight)[0]
 
 
+def whole(weight: Tensor) -> Tensor:
+    """All of a weight; where each process has a part of it, all of them ask for it at the same time."""
+    gather: Any = getattr(weight, "full_tensor", None)
+    return gather() if gather else weight
+
+
+def gathered(model: nn.Module, *, keep: bool = True, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """A module's weights, whole, on the CPU, of a PEFT model those of its adapters; where each process has a part of
+    them all call it. Tied weights are one tensor.
+
+    Args:
+        model: with weights in training.
+        keep: whether this process wants them; else its dict is empty.
+        dtype: in which they are wanted; their own when None.
+    """
+    found: dict[str, Tensor] = {}
+    seen: dict[int, Tensor] = {}
+    for name, weight in model.state_dict(keep_vars=True).items():
+        if hasattr(model, "peft_config") and not weight.requires_grad:
+            continue
+        if id(weight) not in seen:
+            one = whole(weight.detach())
+            seen[id(weight)] = one.to("cpu", dtype) if keep else torch.empty(0)
+        if keep:
+            found[name] = seen[id(weight)]
+    return found
+
+
 def plain_copy(
     model: nn.Module, weight_of: Callable[[nn.Parameter], nn.Parameter]
 ) -> tuple[PreTrainedModel, dict[nn.Parameter, nn.Parameter]]:

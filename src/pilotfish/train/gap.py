@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pilotfish.engine.base import Refused
 from pilotfish.train.row import Row
+from pilotfish.train.shards import sharded
 
 if TYPE_CHECKING:
     from pilotfish.train.grpo import Trainer
@@ -44,10 +45,14 @@ def logprob_gap(trainer: Trainer, rows: Sequence[Row], temperature: float, step:
         Astray: it is above `LIMIT`.
     """
     looked = [row for row in rows if row.learnable and row.completion_ids][:ROWS]
+    passes = [looked] if looked else []
+    if sharded(trainer.model):  # a pass is then one of all processes: each makes as many, and forgets what is spare
+        passes = [[row] for row in (*looked, *rows[: min(ROWS, len(rows)) - len(looked)])]
+    with torch.no_grad(), trainer.accelerator.autocast():
+        found = [_differences(trainer, those, temperature) for those in passes]
     if not looked:
         return None
-    with torch.no_grad(), trainer.accelerator.autocast():
-        gap = float(_differences(trainer, looked, temperature).mean())
+    gap = float(torch.cat(found[: len(looked)]).mean())
     if not gap <= LIMIT:
         raise Astray(
             f"step {step + 1}: the trainee's engine reports log-probabilities that are {gap:.1f} nats from those of "

@@ -36,6 +36,7 @@ from pilotfish.train.profile import TrainConfig, passes
 from pilotfish.train.quiet import quiet
 from pilotfish.train.rollout import Rollout
 from pilotfish.train.row import RowId
+from pilotfish.train.shards import WholeCheckpoints, shard
 from pilotfish.train.trackers import tracked
 from pilotfish.train.updates import Steps
 from pilotfish.train.widths import by_length, learned_tokens, wide_alike
@@ -89,6 +90,8 @@ def train(
         check_shares(laid, config, together.count)
         module = trainer.accelerator.unwrap_model(trainer.model)
         policy = (served or partial(_in_process, recipe))(module, tokenizer, first_version)
+        if together.sharded:
+            shard(trainer)
         trainer.rollout_func = Player(rollout(policy), policy, background, clock, on_rows, together)
 
         def after_step(step: int) -> bool:
@@ -219,7 +222,7 @@ def arguments(
     )
 
 
-class _Trainer(GRPOTrainer):
+class _Trainer(WholeCheckpoints, GRPOTrainer):
     """TRL's, whose passes are of completions that are like in length; what it logs as means of the passes' means over
     their tokens is the mean over all tokens."""
 

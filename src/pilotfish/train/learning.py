@@ -224,11 +224,12 @@ class Learning:
 
     def save(self, trainer: Trainer, step: int) -> None:
         """Put the weights into the run's `best`; a kill at any moment leaves the old ones or the new ones, whole."""
+        partial, old = self.run.folder / "best.part", self.run.folder / "best.old"
+        if self.main:
+            shutil.rmtree(partial, ignore_errors=True)
+        trainer.save_model(str(partial))  # the main process writes; where weights are divided all take part
         if not self.main:
             return
-        partial, old = self.run.folder / "best.part", self.run.folder / "best.old"
-        shutil.rmtree(partial, ignore_errors=True)
-        trainer.save_model(str(partial))
         self.run.mark_best(partial, step)
         if self.run.best.exists():
             shutil.rmtree(old, ignore_errors=True)

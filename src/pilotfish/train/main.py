@@ -63,6 +63,8 @@ def train(
             if run.state("finished"):
                 told("note: this run is finished; nothing is done again", 0, {})
                 return run
+            if processes.sharded:
+                told(f"note: the weights in training are divided among {processes.count} processes", 0, {})
             with Workshop(recipe, run, meter, processes) as workshop, workshop.seats.answerable():
                 if recipe.stages:
                     from pilotfish.train.stages import train_stages

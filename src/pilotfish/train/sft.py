@@ -106,6 +106,7 @@ def sft(
 
     from pilotfish.engine.loading import load
     from pilotfish.train.quiet import quiet
+    from pilotfish.train.shards import shard
 
     started, out, together = time.monotonic(), Path(out_dir).resolve(), processes or Processes()
     if together.main:
@@ -123,11 +124,14 @@ def sft(
         trainer = _trainer(weights, tokenizer, _laid_out(examples, total * batch, batch, seed), config, lora)
         finite = Finite()
         trainer.add_callback(finite)
+        if together.sharded:
+            shard(trainer)
         newest = together.of_main(newest_checkpoint(checkpoints))
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
         metrics = _metrics(trainer, len(rows), len(examples), finite.lost, time.monotonic() - started)
+        learned = _learned(trainer, together)
         if together.main:
-            _save(trainer, tokenizer, out, rows, {"settings": settings, "metrics": metrics})
+            _save(*learned, tokenizer, out, rows, {"settings": settings, "metrics": metrics})
             shutil.rmtree(checkpoints)
     return metrics
 
@@ -211,9 +215,13 @@ def _trainer(
 
     from pilotfish.train.head import score_learned_only
     from pilotfish.train.lora import peft_config
+    from pilotfish.train.shards import WholeCheckpoints
+
+    class Trainer(WholeCheckpoints, SFTTrainer):
+        pass
 
     score_learned_only()
-    trainer = SFTTrainer(
+    trainer = Trainer(
         model=weights,
         args=config,
         train_dataset=Dataset.from_list(examples),
@@ -277,17 +285,35 @@ def _metrics(trainer: Any, given: int, learned: int, lost: int, seconds: float) 
     )
 
 
+def _learned(trainer: Any, together: Processes) -> tuple[PreTrainedModel, dict[str, torch.Tensor] | None]:
+    """What was learned, with adapters merged; and for the main process all its weights, where each has a part of them.
+
+    All processes call it.
+    """
+    from pilotfish.engine.weights import gathered
+    from pilotfish.train.shards import sharded
+
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    divided = sharded(model)
+    if hasattr(model, "merge_and_unload") and (divided or together.main):
+        model = model.merge_and_unload()
+    return model, gathered(model, keep=together.main) if divided else None
+
+
 def _save(
-    trainer: Any, tokenizer: PreTrainedTokenizerBase, out: Path, rows: Sequence[Row], record: dict[str, Any]
+    model: PreTrainedModel,
+    state: dict[str, torch.Tensor] | None,
+    tokenizer: PreTrainedTokenizerBase,
+    out: Path,
+    rows: Sequence[Row],
+    record: dict[str, Any],
 ) -> None:
-    """Write weights, rows and record into a folder beside `out`, then put it in its place."""
+    """Write weights (`state`, where the model has a part of them), rows and record into a folder beside `out`, then put
+    it in its place."""
     partial, old = out.with_name(f"{out.name}.part"), out.with_name(f"{out.name}.old")
     shutil.rmtree(partial, ignore_errors=True)
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if hasattr(model, "merge_and_unload"):
-        model = model.merge_and_unload()
     model.config.use_cache = True
-    model.save_pretrained(partial)
+    model.save_pretrained(partial, state_dict=state)
     tokenizer.save_pretrained(partial)
     (partial / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (partial / "sft.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from pilotfish.engine.weights import whole
 from pilotfish.train.clock import Clock
 from pilotfish.train.profile import TrainConfig
 
@@ -32,7 +33,7 @@ class Finite(TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Called with the gradients of an update; the optimizer passes by weights that have none."""
         gradients = [weight.grad for weight in more["model"].parameters() if weight.grad is not None]
-        if bool(torch.nn.utils.get_total_norm(gradients).isfinite()):
+        if bool(whole(torch.nn.utils.get_total_norm(gradients)).isfinite()):
             self.in_a_row = 0
             return
         for weight in more["model"].parameters():
