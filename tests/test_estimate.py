@@ -19,8 +19,8 @@ from pilotfish.preflight.estimate import estimate_recipe
 from pilotfish.preflight.filler import Tally
 from pilotfish.preflight.lengths import Length
 from pilotfish.preflight.measured import measured
-from pilotfish.preflight.memory import measure, memory
-from pilotfish.preflight.room import places
+from pilotfish.preflight.memory import in_each, measure, memory
+from pilotfish.preflight.room import divided, places
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 from pilotfish.team import Sampling, Usage
 
@@ -329,6 +329,34 @@ def test_what_no_common_gpu_holds_is_told(make: Make, gpu: Gpu) -> None:
     recipe = parse_recipe(data)
     (place,) = places(recipe, memory(recipe))
     assert "no common one holds them (141 GB is the largest). They do not fit" in place.sentence
+
+
+def test_what_processes_divide_is_told_of_a_trainee_that_a_small_gpu_does_not_hold(
+    make: Make, tmp_path: Path, gpu: Gpu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 9e9 weights 16 bytes are divided and 2, the engine's copy, are not; to begin, each process has 6 of each."""
+    gpu(80)
+    data = make()
+    data["team"]["collaborator"]["model"] = "own/model-9B"
+    (tmp_path / "mine.yaml").write_text(json.dumps(data))
+    assert main(["estimate", str(tmp_path / "mine.yaml")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Divided among 2, 4 or 8 processes" in said
+    assert "collaborator takes 84, 50 or 50 GiB of each GPU." in said
+    for change in ({"train": "lora"}, {"model": "own/model-1B"}, {"device": "cpu"}):
+        other = make()
+        other["team"]["collaborator"] |= {"model": "own/model-9B", **change}
+        recipe = parse_recipe(other)
+        assert divided(recipe, memory(recipe)) == ""
+
+
+def test_what_lies_outside_the_layers_is_whole_while_it_computes(tmp_path: Path, make: Make) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    data = make()
+    data["team"]["collaborator"]["model"] = str(tmp_path)
+    (held,) = memory(parse_recipe(data))
+    weights, logits = 800 + 2 * (8 * 8 + 2 * 4 * 8 + 8 * 8 + 3 * 8 * 16), 2 * 4 * 20 * 100 + 4 * 100 * 8
+    assert in_each(held, 4) == 16 * weights / 4 + 2 * weights + logits + 8 * 800
 
 
 def test_a_lora_shares_its_base_with_a_frozen_seat(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def estimate(
         from pilotfish.preflight.estimate import estimate_recipe
         from pilotfish.preflight.measured import measured
         from pilotfish.preflight.memory import memory
-        from pilotfish.preflight.room import places
+        from pilotfish.preflight.room import divided, places
         from pilotfish.recipe_file import load_recipe
         from pilotfish.run import Run
 
@@ -72,6 +72,8 @@ def estimate(
             console.print("Activations and the engines' cache come on top; they take what is left.")
             for place in places(loaded, held):
                 console.print(place.sentence)
+            if among := divided(loaded, held):
+                console.print(among)
 
 
 def sampled(recipe: Recipe, tasks: int, *, alone: bool = False) -> tuple[Sample, Meter]:

@@ -28,6 +28,8 @@ ADAM = 8
 """Bytes of the optimizer's two moments for each trained weight."""
 TILE = (4096, 32768)
 """Tokens x vocabulary of which TRL's loss holds logits at once, on a GPU."""
+DIVIDED = ("weights", "adapter", "gradients", "optimizer", "reference")
+"""Of which each of several processes has a part, where they divide the weights in training (FSDP)."""
 HEADER = 100_000_000
 """Most bytes of a safetensors header, as the format has it."""
 BILLION = re.compile(r"(\d+(?:\.\d+)?)\s*([bBmM])(?![a-zA-Z0-9])")
@@ -99,6 +101,22 @@ def _held(names: tuple[str, ...], member: MemberConfig, recipe: Recipe) -> Held:
             "logits": _logits(member, model, recipe),
         }
     return Held(names, member.device, model, {name: value for name, value in parts.items() if value})
+
+
+def in_each(held: Held, processes: int) -> float | None:
+    """Bytes of a trainee, trained in full, in each of several processes that divide its weights (FSDP); None where its
+    size is unknown.
+
+    What lies outside the layers is whole, with its gradient, from a forward pass to the end of the backward one. Before
+    they divide them, each process has all weights and the engine's copy.
+    """
+    if held.parts is None:
+        return None
+    outside = sum(prod(shape) for name, shape in held.model.shapes.items() if _layer(name) is None)
+    whole = {name: size for name, size in held.parts.items() if name not in (*DIVIDED, "bfloat16 casts")}
+    parts = sum(held.parts.get(name, 0) for name in DIVIDED) / processes
+    begun = sum(held.parts.get(name, 0) for name in ("weights", "engine's copy", "reference"))
+    return max(parts + sum(whole.values()) + 8.0 * outside, begun)
 
 
 def _multiplied(model: Model) -> float:

@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pilotfish.preflight.memory import Held
+from pilotfish.preflight.memory import Held, in_each
 from pilotfish.recipe import Recipe
 
 COMMON = {24: 23, 48: 44, 80: 79, 141: 139}
 """GPUs by the GB that they are sold with, and the GiB of each that can be used."""
 GIB = 2**30
+PROCESSES = (2, 4, 8)
+"""Among which a trainee's weights are commonly divided."""
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """One of these is there where a GPU is; without any torch is not imported, which takes seconds."""
 
@@ -98,6 +100,21 @@ def places(recipe: Recipe, held: Sequence[Held]) -> list[Place]:
         for gpu, size in sorted(sizes.items())
         if size
     ]
+
+
+def divided(recipe: Recipe, held: Sequence[Held]) -> str:
+    """What a trainee takes that is trained in full and that a small GPU does not hold, where processes divide it; a
+    sentence, empty where there is none."""
+    for entry in held:
+        full = recipe.trainee in entry.members and recipe.team[recipe.trainee or ""].train == "full"
+        if full and _gpu(entry.device) is not None and (entry.bytes or 0) > min(COMMON.values()) * GIB:
+            sizes = [f"{(in_each(entry, count) or 0) / GIB:,.0f}" for count in PROCESSES]
+            among = f"{', '.join(map(str, PROCESSES[:-1]))} or {PROCESSES[-1]} processes"
+            return (
+                f"Divided among {among} (`accelerate launch --use_fsdp --fsdp_version 2`) {recipe.trainee} takes "
+                f"{', '.join(sizes[:-1])} or {sizes[-1]} GiB of each GPU."
+            )
+    return ""
 
 
 def shares(recipe: Recipe) -> dict[int, float]:
