@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,13 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("pilotfish ")
+
+
+def test_a_terminal_that_has_ascii_only_shows_a_mark_for_the_rest() -> None:
+    script = "from pilotfish.cli import main; main(['--version']); print('± 2')"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    shown = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert shown.stdout.endswith("? 2\n")
 
 
 @pytest.mark.parametrize(

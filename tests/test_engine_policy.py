@@ -314,6 +314,9 @@ def test_weights_that_cannot_be_copied_are_refused_with_the_reason() -> None:
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PILOTFISH_CACHE", "~/kept")
+    assert cache_folder() == tmp_path / "kept"
 
 
 def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from pilotfish.engine.base import Attempt, CallFailed, Completion
 from pilotfish.episode import Journal, JournalError, Scopes, Turn, play, replay
+from pilotfish.episode.files import LONGEST
 from pilotfish.task import Task
 from pilotfish.team import Sampling, Usage
 from pilotfish.topology import topology
@@ -252,6 +253,16 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_way_out(tmp_path: Path) 
     record = Journal(tmp_path / "file" / "journal")
     with pytest.raises(JournalError, match=r"file/journal: the journal cannot be written .*mend the permissions"):
         record.record(a_turn())
+
+
+def test_a_path_that_sqlite_does_not_open_is_named(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["a" * 60] * 8)
+    with pytest.raises(JournalError, match=r"aaa: a path of \d+ bytes with the journal's file; SQLite opens 504"):
+        Journal(deep).record(a_turn())
+    rest = LONGEST - len(os.fsencode(tmp_path)) - 60
+    deep = tmp_path.joinpath(*["a" * 60] * (rest // 61), "b" * (rest % 61 or 1))
+    Journal(deep).record(a_turn())
+    assert list(Journal(deep).turns())
 
 
 def test_a_journal_opened_for_reading_is_not_written(tmp_path: Path) -> None:

@@ -82,6 +82,13 @@ def test_a_base_may_have_a_base_each_relative_to_the_file_that_says_it(tmp_path:
     assert (recipe.train.steps, recipe.train.group_size, recipe.topology.name) == (2, 8, "hint")
 
 
+def test_settings_may_be_values_as_well_as_text(tmp_path: Path) -> None:
+    given = {"seed": 5, "evaluate.benchmarks": ["one.jsonl"], "train.steps": "7", "collect.drop_right": None}
+    recipe = load_recipe(lay(tmp_path, ""), given)
+    assert (recipe.seed, recipe.train.steps, recipe.collect.drop_right) == (5, 7, None)
+    assert [source.source for source in recipe.evaluate.benchmarks] == ["one.jsonl"]
+
+
 def test_set_comes_after_the_base(tmp_path: Path) -> None:
     recipe = load_recipe(lay(tmp_path, "seed: 4"), {"seed": "9", "topology.options.actor": "collaborator"})
     assert recipe.seed == 9

@@ -8,4 +8,4 @@ from pathlib import Path
 
 def cache_folder() -> Path:
     """`$PILOTFISH_CACHE`, or `~/.cache/pilotfish`."""
-    return Path(os.environ.get("PILOTFISH_CACHE") or Path.home() / ".cache" / "pilotfish")
+    return Path(os.environ.get("PILOTFISH_CACHE") or "~/.cache/pilotfish").expanduser()

@@ -14,12 +14,12 @@ import yaml
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
 
 
-def load_recipe(path: Path | str, settings: Mapping[str, str] | None = None) -> Recipe:
+def load_recipe(path: Path | str, settings: Mapping[str, Any] | None = None) -> Recipe:
     """Read a recipe, with overrides.
 
     Args:
         path: a YAML file, or the folder of a run (its `recipe.yaml`).
-        settings: dotted field -> YAML value, e.g. `{"team.actor.model": "smollm2"}`.
+        settings: dotted field -> value, e.g. `{"team.actor.model": "smollm2", "seed": 1}`; text is read as YAML.
 
     Raises:
         RecipeError: no such file, not YAML, or a field that is wrong.
@@ -100,7 +100,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _set(data: dict[str, Any], field: str, value: str) -> None:
+def _set(data: dict[str, Any], field: str, value: Any) -> None:
     *parents, last = field.split(".")
     place: Any = data
     for parent in parents:
@@ -112,6 +112,6 @@ def _set(data: dict[str, Any], field: str, value: str) -> None:
         if not isinstance(place, dict):
             raise RecipeError(f"--set {field}: {parent} is not a mapping in this recipe; give all of it at once")
     try:
-        place[last] = yaml.safe_load(value)
+        place[last] = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError as error:
         raise RecipeError(f"--set {field}={value}: not a YAML value") from error

@@ -34,6 +34,9 @@ MOVED_AFTER = 256
 LONG_LOG = 8000
 """Pages of 4 KB after which the log is to start anew."""
 
+LONGEST = 504
+"""Bytes of the longest path that SQLite opens."""
+
 Row = tuple[str, tuple[object, ...]]
 """A statement and its values."""
 
@@ -108,6 +111,10 @@ def create(folder: Path, name: str) -> Path:
     if path.exists():
         return path
     unnamed = folder / f"{path.stem}-{os.getpid()}.new"
+    if (length := len(os.fsencode(unnamed.absolute()))) > LONGEST:
+        raise JournalError(
+            f"{folder}: a path of {length} bytes with the journal's file; SQLite opens {LONGEST}; shorten it"
+        )
     _remove(unnamed)  # of a process that was killed and had this one's id
     try:
         _fill(unnamed)
