@@ -172,6 +172,8 @@ def test_nothing_is_written_down_unless_it_is_asked_for(tmp_path: Path) -> None:
     with served(hint, team(), trainee="collaborator", record=record) as server:
         server.chat("keep this question", seed=3)
         server.chat("keep this question", seed=3)
+        counted = server.get("/metrics").raw.decode()
+    assert 'tokens_total{kind="completion",member="actor"} 1.0' in counted, "from the record: nobody was asked again"
     [episode] = record.episodes()
     assert episode.scope.startswith("serve/")
     assert episode.scope.endswith("/3")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from mock_server import Failure, MockServer
 from pilotfish import Sampling, ScriptedEngine, Task, Team, Turn, topology
 from pilotfish.engine.openai import OpenAIEngine
 from pilotfish.serve.places import Places
-from pilotfish.team import Messages
+from pilotfish.team import Messages, Price
 from pilotfish.topology import hint, vote
 from seated import seats
 from serving import Answer, Served, served, until, user
@@ -165,6 +166,32 @@ def test_a_client_that_leaves_cancels_the_calls_made_for_it(stream: bool) -> Non
         assert until(lambda: gate.cancelled == 1)
         gate.let()
         assert server.chat("?").status == 200  # its place is free again
+
+
+def used(server: Served, member: str) -> list[str]:
+    """The counters of what a member used."""
+    lines = server.get("/metrics").raw.decode().split("\n")
+    return [line for line in lines if f'member="{member}"' in line and "_total{" in line]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("leaves", [True, False], ids=["left", "out of time"])
+def test_what_was_answered_for_a_request_without_an_answer_is_counted(leaves: bool, stream: bool) -> None:
+    gate = Gate()
+    team = seats(collaborator=["Add them."], actor=gate)
+    priced = {name: replace(member, price=Price(output=1_000_000)) for name, member in team.members.items()}
+    limits = {} if leaves else {"timeout_s": 1.5}
+    with served(hint, Team(priced, team.engines), **limits) as server:
+        line = server.begin("/v1/chat/completions", {"messages": [user("2 + 2?")], "stream": stream})
+        assert until(lambda: gate.asked == 1)
+        if leaves:
+            line.close()
+        assert until(lambda: gate.cancelled == 1)
+        hinted, answered = used(server, "collaborator"), used(server, "actor")
+        line.close()
+    assert 'pilotfish_tokens_total{kind="completion",member="collaborator"} 2.0' in hinted
+    assert 'pilotfish_cost_total{member="collaborator"} 2.0' in hinted
+    assert answered == [], "what a call used that was cut off, nobody knows"
 
 
 def test_a_client_that_leaves_closes_the_connection_of_its_call() -> None:

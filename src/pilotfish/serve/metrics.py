@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from pilotfish.engine.base import CallFailed, Completion, Engine, Wrapped, billed
+from pilotfish.episode import Team
 from pilotfish.serve.places import Places
 from pilotfish.team import Member, Usage
 
@@ -36,12 +39,41 @@ class Metrics:
         tasks = Gauge("pilotfish_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(lambda: len(asyncio.all_tasks()))
 
-    def use(self, used: Mapping[str, Usage], members: Mapping[str, Member]) -> None:
-        """Count what an answer used."""
-        for name, usage in used.items():
-            self.tokens.labels(name, "prompt").inc(usage.prompt)
-            self.tokens.labels(name, "completion").inc(usage.completion)
-            self.cost.labels(name).inc(usage.cost(members[name].price))
+    def counted(self, team: Team) -> Team:
+        """The team, with the calls of its members counted."""
+        seats = team.members.items()
+        return replace(team, engines={name: Counted(team.engines[name], member, self.use) for name, member in seats})
+
+    def use(self, member: Member, used: Usage) -> None:
+        """Count what a call used."""
+        self.tokens.labels(member.name, "prompt").inc(used.prompt)
+        self.tokens.labels(member.name, "completion").inc(used.completion)
+        self.cost.labels(member.name).inc(used.cost(member.price))
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class Counted(Wrapped):
+    """A member's engine whose calls are counted as they end: they are paid, also where nobody waits for the answer of
+    their episode any more.
+
+    Args:
+        engine: that is asked.
+        member: that asks.
+        use: counts what a call used.
+    """
+
+    def __init__(self, engine: Engine, member: Member, use: Callable[[Member, Usage], None]) -> None:
+        super().__init__(engine)
+        self._member = member
+        self._use = use
+
+    async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        try:
+            done = await ask()
+        except CallFailed as error:
+            self._use(self._member, billed(error.attempts))
+            raise
+        self._use(self._member, done.billed)
+        return done

@@ -25,7 +25,6 @@ from pilotfish.serve.memory import Memory
 from pilotfish.serve.metrics import Metrics
 from pilotfish.serve.offers import Offer
 from pilotfish.serve.places import Places
-from pilotfish.serve.usage import by_member, new_in
 from pilotfish.task import Task
 from pilotfish.verify.verdict import Verdict
 
@@ -122,13 +121,13 @@ class Player:
         audience: Audience,
         edits: Mapping[int, str] | None,
     ) -> Episode:
-        team, salts = offer.team, {}
+        team, salts = self.metrics.counted(offer.team), {}
         if edits:
             version = team.engines[trainee_of(team)].version
             team = replace(team, instead={depth: Said(words, version) for depth, words in edits.items()})
             # What follows an edit depends on it through the salt, and not on a later one: that can be added.
             salts = {depth: f"edit {digest(words)}" for depth, words in edits.items()}
-        episode = await play(
+        return await play(
             asked.task,
             offer.topology,
             team,
@@ -140,8 +139,6 @@ class Player:
             ask_again=True,
             audience=audience,
         )
-        self.metrics.use(by_member(new_in(episode)), team.members)
-        return episode
 
     async def _verdict(self, task: Task, answer: str, form: str) -> Verdict:
         if not task.answer:

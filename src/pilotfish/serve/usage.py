@@ -14,11 +14,6 @@ def turns_of(episodes: Iterable[Episode]) -> list[Turn]:
     return [placed.turn for episode in episodes for placed in episode.turns]
 
 
-def new_in(episode: Episode) -> list[Turn]:
-    """The turns that an episode was the first to ask; others have been counted."""
-    return [turn for turn in turns_of([episode]) if turn.asker == episode.id]
-
-
 def by_member(turns: Iterable[Turn]) -> dict[str, Usage]:
     """Tokens of each member; a turn that stands there several times counts once."""
     total: dict[str, Usage] = {}
