@@ -18,8 +18,10 @@ from pilotfish.cli import main
 from pilotfish.engine.meter import MaxCostReached, Meter, Metered
 from pilotfish.evaluate.bench import evaluate
 from pilotfish.recipe import Recipe, RecipeError, parse_recipe
+from pilotfish.serve.main import open_app
 from pilotfish.spending import spent
 from pilotfish.team import Price
+from serving import running
 from tiny import save_tiny
 
 
@@ -189,6 +191,27 @@ def test_the_command_says_how_to_go_on(
     assert "the same command goes on with --set max_cost=" in err
     assert "of about 36 episodes are played" in err
     assert main(["eval", "own.yaml", "--set", "max_cost=1"]) == 0
+
+
+@pytest.mark.parametrize("record", [False, True])
+def test_a_cap_holds_for_a_server_until_it_ends_and_over_restarts_where_it_records(
+    record: bool, server: MockServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = board(tmp_path, server.base_url, against=[])
+    play(parse_recipe(data), tmp_path / "run")
+    before = money(server)
+    recipe = parse_recipe({**data, "max_cost": before + 0.0001, "serve": {"record": record}})
+    statuses, spent = [], []
+    for _ in range(2):
+        with running(open_app(recipe, Run(tmp_path / "run", recipe), lambda line: None)) as served:
+            statuses.append([served.chat(f"What is {number} + 1?").status for number in range(20)])
+        spent.append(money(server) - before)
+    assert statuses[0][0] == 200
+    assert statuses[0][-1] == 402
+    assert spent[1] == pytest.approx(spent[0] if record else 2 * spent[0], rel=0.2)
+    assert (statuses[1][0] == 402) == record
+    assert ("What was answered is recorded" in caplog.text) == record
+    assert ("--record counts it for good" in caplog.text) != record
 
 
 def test_a_cap_that_nothing_counts_towards_is_refused(tmp_path: Path) -> None:

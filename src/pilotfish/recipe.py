@@ -191,7 +191,8 @@ class Recipe(Model):
     serve: ServeConfig = ServeConfig()
     """How `pilotfish serve` offers the team."""
     max_cost: float | None = Field(default=None, gt=0)
-    """Most money that the run may spend, by the members' prices: then no further call is made. Raise it to go on."""
+    """Most money that the run may spend, by the members' prices: then no further call is made. Raise it to go on. A
+    server adds what it spends until it ends; what earlier servers spent counts where they had `serve.record`."""
 
     @field_validator("topology", mode="before")
     @classmethod

@@ -28,10 +28,13 @@ class Meter:
     Args:
         most: where it stops, in the recipe's currency; None for nowhere.
         spent: before it was opened.
+        recorded: whether the run's record holds what is spent from here on, as it does not of a server without
+            `serve.record`.
     """
 
-    def __init__(self, most: float | None = None, spent: float = 0.0) -> None:
+    def __init__(self, most: float | None = None, spent: float = 0.0, *, recorded: bool = True) -> None:
         self.begin(most, spent)
+        self._recorded = recorded
         self.priced = most is not None
         """Whether anybody has a price."""
         self.tokens = 0
@@ -65,6 +68,12 @@ class Meter:
         self._landed.clear()
 
     def _why(self) -> str:
+        if not self._recorded:
+            return (
+                f"max_cost is {self.most:g}, and this run and this server have spent {self.spent:.4g}: no further call "
+                "is made. Nothing of the server's part is recorded, and the next one counts from the run's record; "
+                f"--record counts it for good, --set max_cost=… above {self.spent:.4g} goes on"
+            )
         kept = "no further call is made. What was answered is recorded and is not paid again; the same command"
         if self.spent < (self.most or 0.0):
             return (

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from starlette.applications import Starlette
 
+from pilotfish.engine.meter import Meter
 from pilotfish.outcome import outcomes
 from pilotfish.recipe import Recipe, RecipeError
 from pilotfish.run import Run
@@ -54,7 +55,8 @@ def open_app(recipe: Recipe, run: Run, told: Callable[[str], None]) -> Starlette
     """The application of a run, with its team loaded; ending its lifespan closes all that it holds."""
     config, keys = recipe.serve, _keys(recipe.serve)
     journal = run.journal(writable=config.record)
-    seats, pool = Seats(recipe, journal), VerifierPool()
+    meter = Meter(recorded=config.record) if recipe.max_cost else None
+    seats, pool = Seats(recipe, journal, meter), VerifierPool()
     offers = offers_of(recipe, run, seats)
     for engine in offers["team"].team.engines.values():
         _ = engine.identity  # of weights it is a hash, which takes seconds the first time
