@@ -221,6 +221,22 @@ def test_an_answer_streams_through_from_a_server_behind() -> None:
     assert answer.events[-2][1]["usage"]["members"]["actor"]["completion_tokens"] == 3
 
 
+@pytest.mark.parametrize("said", ["", "It is"])
+def test_what_a_filter_took_from_an_answer_is_told(said: str) -> None:
+    def filtered(body: Any) -> Any:
+        text = said if said or body.get("stream") else None
+        return {"message": {"content": text}, "finish_reason": "content_filter"}
+
+    with MockServer(reply=filtered) as upstream:
+        engine = OpenAIEngine(model="mock", base_url=upstream.base_url)
+        with served(hint, _team(engine)) as server:
+            whole, answer = server.chat("?"), streamed(server)
+    choice = whole.json["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (said, "content_filter")
+    assert "".join(texts(answer)) == said
+    assert answer.events[-2][1]["choices"][0]["finish_reason"] == "content_filter"
+
+
 def test_an_outage_of_a_server_behind_is_503_with_retry_after() -> None:
     with MockServer(fault=lambda call: "503") as upstream:
         engine = OpenAIEngine(model="mock", base_url=upstream.base_url, retries=0)

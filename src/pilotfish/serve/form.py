@@ -73,10 +73,10 @@ def event(fields: dict[str, Any], name: str = "") -> bytes:
 
 
 def finish_reason(episode: Episode) -> str:
-    """`length` where the turn that is the answer was cut off."""
+    """`length` where the turn that is the answer was cut off, `content_filter` where a filter took from it."""
     final = [placed.turn.completion for placed in episode.turns if placed.final and placed.turn.completion]
-    cut = any(turn.finish_reason == "length" and turn.text == episode.answer for turn in final)
-    return "length" if cut else "stop"
+    reasons = {turn.finish_reason for turn in final if turn.text == episode.answer}
+    return next((reason for reason in ("length", "content_filter") if reason in reasons), "stop")
 
 
 def own_fields(episodes: Sequence[Episode], turns: bool, verdict: bool) -> dict[str, Any]:
