@@ -193,7 +193,9 @@ def test_the_command_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFi
     team = {"actor": {"engine": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}}
     file.write_text(json.dumps({"team": team, "topology": "solo"}))
     assert main(["serve", str(file), "--run", str(tmp_path / "none")]) == 2
-    assert "no run there" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "no run there" in told
+    assert "or with `pilotfish eval RECIPE` where nobody is trained" in told, "nobody is, so `train` would refuse it"
     Run(tmp_path / "run", parse_recipe({"team": team, "topology": "solo"}))
     assert main(["serve", str(tmp_path / "run"), "--host", "0.0.0.0"]) == 2
     assert "serve.key_env" in capsys.readouterr().err

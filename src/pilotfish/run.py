@@ -73,7 +73,8 @@ class Run:
         file = self.folder / "recipe.yaml"
         if not file.exists():
             if recipe is None:
-                raise RunError(f"{self.folder}: no run there (no recipe.yaml); start one with `pilotfish train RECIPE`")
+                way_out = "`pilotfish train RECIPE`, or with `pilotfish eval RECIPE` where nobody is trained"
+                raise RunError(f"{self.folder}: no run there (no recipe.yaml); start one with {way_out}")
             self.folder.mkdir(parents=True, exist_ok=True)
             self._record(recipe)
             return recipe
