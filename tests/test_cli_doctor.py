@@ -123,6 +123,21 @@ def test_a_server_that_will_not_serve_is_found(
 
 
 @pytest.mark.parametrize(
+    ("path", "way_out"),
+    [
+        ("/bare", "a base_url usually ends in /v1; if this one is right, the first call will tell"),
+        ("/bare/v1", "the first call will tell"),
+        ("/bare/v1beta/openai", "the first call will tell"),
+    ],
+)
+def test_how_addresses_usually_end_is_told_where_one_ends_otherwise(
+    path: str, way_out: str, data: dict[str, Any], address: str
+) -> None:
+    data["team"]["actor"]["base_url"] = address + path
+    assert found(data)["actor"].way_out == way_out
+
+
+@pytest.mark.parametrize(
     ("part", "change", "name", "words"),
     [
         ("tasks", {"holdout": 12}, "training: mine", "none is left"),

@@ -215,6 +215,37 @@ def test_where_a_key_is_wrong_its_variable_is_named(status: int, monkeypatch: py
             complete(server)
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(404, "404: Not Found", content_type="text/plain"),
+        Failure(404, '{"detail": "Not Found"}'),
+        Failure(404, '{"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}}'),
+        Failure(405, "Method Not Allowed", content_type="text/plain"),
+    ],
+    ids=["text", "detail", "error", "405"],
+)
+def test_where_nobody_takes_calls_the_address_that_was_asked_is_told(failure: Failure) -> None:
+    with MockServer(fault=always(failure)) as server, pytest.raises(Refused) as refused:
+        run(f"{server.base_url}?api-key=hidden", lambda engine: engine.complete(ask("a"), GREEDY, 1))
+    told = "and a base_url usually ends in /v1, without /chat/completions"
+    assert str(refused.value).endswith(f"; asked was {server.base_url}/chat/completions, {told}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        '{"error": {"message": "The model `mock` does not exist."}}',
+        '{"error": {"message": "mock is not here", "code": "model_not_found"}}',
+        '{"error": {"message": "it does not exist", "code": "DeploymentNotFound"}}',
+    ],
+)
+def test_an_unknown_model_is_no_wrong_address(words: str) -> None:
+    with MockServer(fault=always(Failure(404, words))) as server, pytest.raises(Refused) as refused:
+        complete(server)
+    assert "base_url" not in str(refused.value)
+
+
 def test_a_redirect_is_refused_and_not_followed() -> None:
     moved = Failure(307, headers={"Location": "http://127.0.0.1:9/elsewhere"})
     with MockServer(fault=always(moved)) as server, pytest.raises(Refused, match="elsewhere; set base_url"):

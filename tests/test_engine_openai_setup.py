@@ -117,6 +117,21 @@ def test_each_address_of_a_member_is_checked() -> None:
         seats({"base_url": "http://a:99999/v1"})
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/v1/chat/completions", "ends in /chat/completions, which each call adds itself; let it end in /v1"),
+        ("/api/v4/chat/completions/?key=hunter2", "ends in /chat/completions, .* let it end in /api/v4"),
+        ("/v1/completions", "ends in /completions, .* let it end in /v1"),
+        ("/chat/completions", "ends in /chat/completions, .* let it end in /v1"),
+    ],
+)
+def test_the_address_of_a_call_is_no_base_url(path: str, told: str) -> None:
+    with pytest.raises(RecipeError, match=rf"base_url for a:8000 {told}") as error:
+        seats({"base_url": f"http://me:hunter2@a:8000{path}"})
+    assert "hunter2" not in str(error.value)
+
+
 def seats(actor: dict[str, Any], **others: dict[str, Any]) -> Seats:
     team = {
         name: {"engine": "openai", "model": "mock", **options} for name, options in {"actor": actor, **others}.items()

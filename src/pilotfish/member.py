@@ -172,6 +172,7 @@ class MemberConfig(Model):
                 _ = urlsplit(url).port
             except ValueError as error:
                 raise ValueError(f"base_url {url!r} is no address: {error}; a port is a number up to 65535") from None
+            _check_end(url)
         if self.engine == "openai" and self.train:
             raise ValueError("engine openai: a model behind an API cannot be trained; use engine transformers")
         if self.engine == "reward" and self.train:
@@ -240,3 +241,17 @@ class MemberConfig(Model):
     @property
     def lora(self) -> LoraConfig | None:
         return LoraConfig() if self.train == "lora" else self.train if isinstance(self.train, LoraConfig) else None
+
+
+def _check_end(url: str) -> None:
+    """The address of a call is easily copied for that of the server.
+
+    Raises:
+        ValueError: it is one; its user and its query, which may hold a key, are not shown.
+    """
+    parts = urlsplit(url)
+    path, host = parts.path.rstrip("/"), parts.netloc.rpartition("@")[2]
+    for end in ("/chat/completions", "/completions"):
+        if path.endswith(end):
+            base = path.removesuffix(end) or "/v1"
+            raise ValueError(f"base_url for {host} ends in {end}, which each call adds itself; let it end in {base}")

@@ -78,7 +78,12 @@ class Client:
         if self.closed:
             return _CLOSED
         why = wire.shorten(self._key.removed_from(outcome.why))
-        return replace(outcome, why=f"{why}; {self._key.mended}" if outcome.status == 401 else why)
+        if outcome.status == 401:
+            why = f"{why}; {self._key.mended}"
+        if outcome.astray:
+            asked = self._key.removed_from(str(url.with_query(None)))
+            why = f"{why}; asked was {asked}, and a base_url usually ends in /v1, without /chat/completions"
+        return replace(outcome, why=why)
 
     async def _post(self, url: URL, proxy: str | None, call: Call) -> Completion | wire.Fault:
         if self.closed:

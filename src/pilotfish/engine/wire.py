@@ -21,6 +21,7 @@ from pilotfish.team import Messages, Usage
 _WORDS_SHOWN = 400
 _RETRIED = frozenset({408, 409, 425, 429})
 _OVERLOAD = frozenset({429, 503, 529})
+_NO_SUCH_PATH = frozenset({404, 405})
 # Codes of an error inside a 200 that no retry mends. `insufficient_quota` is not one: it also names a rate limit.
 _FINAL_CODES = frozenset(
     {
@@ -45,6 +46,7 @@ _CONTEXT = re.compile(r"context (length|size|window)|maximum context", re.IGNORE
 _OVERFLOW = re.compile(
     r"exceed|maximum|too (long|large|many)|longer than|larger than|greater than|overflow", re.IGNORECASE
 )
+_MODEL = re.compile(r"model|deployment", re.IGNORECASE)
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f-\x9f\s]+")
 
@@ -62,6 +64,8 @@ class Fault:
     """The HTTP status, or the number inside a 200; 0 where no answer came or a 200 made no sense."""
     usage: Usage = field(default_factory=Usage)
     """What is on the bill for it."""
+    astray: bool = False
+    """The server does not take calls at that address. An unknown model, which is a 404 too, is another matter."""
 
     @property
     def too_long(self) -> bool:
@@ -176,7 +180,9 @@ def _refusal(status: int, headers: Mapping[str, str], raw: bytes) -> Fault:
     body = _object(raw)
     words = _words(body) if body is not None else _plain(raw)
     final = not (status in _RETRIED or status >= 500 or status < 300)
-    return Fault(f"{status}: {words}", final or _overflows(words), retry_after_s(headers), status)
+    about_model = _MODEL.search(" ".join((words, *_codes((body or {}).get("error")))))
+    astray = status in _NO_SUCH_PATH and not about_model
+    return Fault(f"{status}: {words}", final or _overflows(words), retry_after_s(headers), status, astray=astray)
 
 
 def _error_inside(error: object, headers: Mapping[str, str]) -> Fault:

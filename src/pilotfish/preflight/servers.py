@@ -11,6 +11,7 @@ Of a server only its list of models is asked.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,9 @@ from pilotfish.engine.base import Refused
 from pilotfish.preflight.endpoint import TIMEOUT_S, Reached, list_models, shown
 from pilotfish.preflight.machine import Finding
 from pilotfish.recipe import MemberConfig, Recipe
+
+_VERSION = re.compile(r"/v\d")
+"""Stands in nearly every address of an API."""
 
 
 def server(name: str, member: MemberConfig, address: str) -> Finding:
@@ -39,9 +43,9 @@ def _finding(name: str, member: MemberConfig, address: str, reached: Reached) ->
     if reached.state == "reached":
         return Finding("ok", name, who)
     if reached.state == "without a list":
-        return Finding(
-            "warn", name, f"{who}: reached, it has no list of models ({reached.why})", "the first call will tell"
-        )
+        what = f"{who}: reached, it has no list of models ({reached.why})"
+        usual = "" if _VERSION.search(shown(address)) else "a base_url usually ends in /v1; if this one is right, "
+        return Finding("warn", name, what, f"{usual}the first call will tell")
     if reached.state == "without the model":
         known = ", ".join(reached.models[:5]) or "none"
         return Finding("warn", name, f"{who}: not in its list of models", f"correct team.{name}.model; it has: {known}")
