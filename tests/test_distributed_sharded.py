@@ -7,6 +7,7 @@ Weights agree to 1e-5, rewards and losses to 1e-6, as without dividing: the same
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import distributed
+from torch.distributed import HashStore
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, MambaConfig, MambaForCausalLM
 
 from launching import FSDP, assert_loss_is_told, assert_one_says_why, ended, launch
 from pilotfish.engine.weights import gathered
-from pilotfish.recipe import parse_recipe
+from pilotfish.processes import Processes
+from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.run import Run
-from pilotfish.train.shards import _divide
+from pilotfish.train.shards import WholeCheckpoints, _divide
 from test_distributed import KILLED_AT, STEPS, assert_same
 from test_distributed_long import assert_same_weights
 from test_train_stages import data
@@ -123,6 +126,72 @@ def test_each_process_has_its_part_of_every_weight(count: int) -> None:
         assert gathered(model, keep=False) == {}
     finally:
         distributed.destroy_process_group()
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def test_a_layer_within_a_layer_is_divided_before_it(alone: None) -> None:
+    sizes = {"vocab_size": 32, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2, "time_step_rank": 2}
+    model = MambaForCausalLM(MambaConfig(**sizes, use_mambapy=False)).float()
+    ids = torch.arange(8)[None]
+    expected = model(ids).logits
+    _divide(model, None)
+    found = model(ids).logits
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    assert all(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+def test_a_reference_is_in_parts_again_after_its_pass(alone: None) -> None:
+    ids, model, reference = torch.arange(8)[None], tiny_model(0), tiny_model(0)
+    for one, trained in ((model, True), (reference, False)):
+        _divide(one, None, backward=trained)
+        with torch.no_grad():
+            one(ids)
+    assert not isinstance(model.lm_head.weight, DTensor), "it is used again in the backward pass"
+    assert all(isinstance(weight, DTensor) for weight in reference.parameters())
+
+
+@pytest.mark.parametrize("what", ["unknown layers", "shared weights"])
+def test_what_cannot_be_divided_is_refused_with_the_way_out(alone: None, what: str) -> None:
+    model = tiny_model(0)
+    if what == "unknown layers":
+        model._no_split_modules = None
+    else:
+        first, second = model.model.layers[:2]
+        second.mlp.up_proj.weight = first.mlp.up_proj.weight
+    with pytest.raises(RecipeError, match=r"LlamaForCausalLM.*--multi_gpu"):
+        _divide(model, None)
+
+
+def test_all_wait_until_the_main_process_has_written() -> None:
+    """Longer than torch would wait for a process that is late."""
+    seen = []
+
+    class Writes:
+        def save_model(self, *_: Any) -> None:
+            seen.append("weights")
+
+        def _save_checkpoint(self, *_: Any) -> None:
+            self.save_model()
+            seen.append("moments")
+
+    class Group(Processes):
+        def gathered(self, mine: Any) -> list[Any]:
+            seen.append("wait")
+            return [mine]
+
+    class Saves(WholeCheckpoints, Writes):
+        model = None
+        processes = Group()
+
+    Saves()._save_checkpoint()
+    assert seen == ["weights", "wait", "moments", "wait"]
 
 
 # The long form

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from exporting import IDS, trained
+from exporting import IDS, recipe, trained
 from pilotfish.engine import loading
 from pilotfish.engine.adapter import cast, merged
 from pilotfish.engine.base import Refused
 from pilotfish.engine.loading import load
 from pilotfish.export import export_model
+from pilotfish.preflight.memory import measure
+from pilotfish.recipe import RecipeError, parse_recipe
+from pilotfish.train.main import train
 
 torch.set_num_threads(1)
 
@@ -45,6 +48,21 @@ def test_it_is_added_to_its_base_as_a_runs_own_weights_are(adapter: Path, tmp_pa
     member = load(str(adapter), dtype=dtype, device="cpu")[0]
     assert torch.equal(said(member), evaluated)
     assert not torch.allclose(said(member), before)
+
+
+def test_it_is_as_large_as_its_base_and_can_be_fine_tuned(adapter: Path, tmp_path: Path) -> None:
+    assert measure(str(adapter)).parameters == measure(str(tmp_path / "model")).parameters
+    assert all(weight.requires_grad for weight in load(str(adapter), device="cpu")[0].parameters())
+    name_base(adapter, "model")
+    assert measure(str(adapter)).parameters is None
+
+
+def test_no_training_of_a_team_begins_with_one(adapter: Path, tmp_path: Path) -> None:
+    """What it leaves would be told from the base that the weights name."""
+    data = recipe(tmp_path).model_dump(mode="json", exclude_unset=True)
+    data["team"]["collaborator"]["model"] = str(adapter)
+    with pytest.raises(RecipeError, match=r"team\.collaborator\.model: .*out is an adapter.*without --adapter"):
+        train(parse_recipe(data), tmp_path / "again")
 
 
 def test_its_own_tokenizer_is_taken_where_it_has_one(adapter: Path) -> None:

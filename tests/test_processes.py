@@ -50,6 +50,7 @@ FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
     [
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, r"\$ACCELERATE_USE_DEEPSPEED is set.* `accelerate launch --use_fsdp "),
         ({"ACCELERATE_USE_FSDP": "true"}, "FSDP of version 1; only 2 is built: add `--fsdp_version 2`"),
+        ({"ACCELERATE_USE_FSDP": "1"}, "FSDP of version 1; only 2 is built: add `--fsdp_version 2`"),
         ({**FSDP2, "FSDP_VERSION": "1"}, "FSDP of version 1; only 2 is built"),
         ({**FSDP2, "FSDP_OFFLOAD_PARAMS": "true"}, r"\$FSDP_OFFLOAD_PARAMS is true, .* start more processes"),
         ({**FSDP2, "FSDP_RESHARD_AFTER_FORWARD": "false"}, "FSDP_RESHARD_AFTER_FORWARD is false, .* at true"),

@@ -40,6 +40,8 @@ NOT_BUILT = {
 }
 """Settings of accelerate's FSDP that ask for what is not done here, and the way out. Others say how, and change nothing
 of what is learned."""
+YES = ("1", "y", "yes", "t", "on")
+"""What accelerate takes for true, beside `true`."""
 LAUNCHED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What a launcher of several processes tells each of them, beside how many there are."""
 
@@ -247,6 +249,7 @@ def _sharded() -> bool:
         RecipeError: in a way that is not built; with the way out.
     """
     said = {name: os.environ.get(name, "").lower() for name in (FSDP, DEEPSPEED, "FSDP_VERSION", *NOT_BUILT)}
+    said |= {name: "true" for name, value in said.items() if value in YES and name != "FSDP_VERSION"}
     if said[DEEPSPEED] == "true":
         raise RecipeError(
             f"train: ${DEEPSPEED} is set, and weights are divided by FSDP only; launch with `accelerate launch "

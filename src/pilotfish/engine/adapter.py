@@ -53,7 +53,7 @@ def merged(base: PreTrainedModel, adapter: str | Path, revision: str | None = No
     from peft import PeftModel
 
     whole: Any = torch.nn.Module.to(base, torch.float32)
-    return PeftModel.from_pretrained(whole, str(adapter), revision=revision).merge_and_unload()  # type: ignore[no-any-return]
+    return PeftModel.from_pretrained(whole, str(adapter), revision=revision).merge_and_unload().requires_grad_(True)  # type: ignore[no-any-return]
 
 
 def cast(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:

@@ -111,7 +111,7 @@ def _on_its_base(
     settings = json.loads(config.read_text(encoding="utf-8"))
     of_base = {**options, "revision": settings.get("revision")}
     try:
-        weights, tokenizer = load(base_of(config), dtype=str(kind).partition(".")[2], device=place, **of_base)
+        weights, tokenizer = load(base_of(config), dtype=str(kind).partition(".")[2], device="cpu", **of_base)
     except Refused as error:
         told = f"write where its base is into {config}, base_model_name_or_path ({EMBEDDED}: the embedded model)"
         raise Refused(f"{model}: an adapter: {error}; {told}") from error
@@ -119,7 +119,7 @@ def _on_its_base(
     if has_file(source, "tokenizer_config.json", revision=options["revision"]):
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
     whole: Any = cast(merged(weights, source, options["revision"]), kind)
-    return whole.eval(), tokenizer
+    return whole.to(place).eval(), tokenizer
 
 
 def _placed(model: str, device: str, dtype: str) -> tuple[str, torch.dtype]:

@@ -10,12 +10,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from pilotfish.cache import cache_folder
+from pilotfish.engine.adapter import base_of
+from pilotfish.engine.base import Refused
 from pilotfish.preflight.stages import stages_of
 from pilotfish.recipe import MemberConfig, Recipe
 from pilotfish.train.profile import TrainConfig
@@ -175,6 +178,10 @@ def _layer(name: str) -> int | None:
 def measure(model: str, revision: str | None = None) -> Model:
     """Number and shapes of a model's weights, without loading or fetching anything."""
     folder = local_folder(model, revision)
+    if folder is not None and (adapter := folder / "adapter_config.json").is_file():
+        with suppress(Refused):  # added to its base, whose size it has
+            return measure(base_of(adapter))
+        return Model(None, "nothing", {})
     config = _config(folder)
     vocabulary = config.get("vocab_size")
     if folder is not None and (shapes := _stored_shapes(folder)):

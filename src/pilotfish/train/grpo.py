@@ -87,6 +87,7 @@ def train(
     with quiet(), without_cudnn():
         laid = order(rows, config, recipe.seed, right)
         trainer = _trainer(recipe, config, laid, model, tokenizer, output)
+        trainer.processes = together
         check_shares(laid, config, together.count)
         module = trainer.accelerator.unwrap_model(trainer.model)
         policy = (served or partial(_in_process, recipe))(module, tokenizer, first_version)
@@ -114,7 +115,7 @@ def _trainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     output: Path,
-) -> GRPOTrainer:
+) -> _Trainer:
     member = recipe.team[recipe.trainee or ""]
     args = arguments(
         config,

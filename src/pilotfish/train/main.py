@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pilotfish.engine.meter import Meter
 from pilotfish.processes import Processes, joined
-from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.recipe import MemberConfig, Recipe, RecipeError
 from pilotfish.run import Run
 from pilotfish.train.early_stop import check_patience
 from pilotfish.train.learning import learn
@@ -52,6 +52,7 @@ def train(
     """
     if recipe.trainee is None:
         raise RecipeError(f"team: no member has `train`; give it to one of {', '.join(recipe.team)}")
+    check_base(recipe.trainee, recipe.team[recipe.trainee])
     check_trackers(recipe)
     check_patience(recipe, Path(folder))
     with joined() as processes:
@@ -73,6 +74,19 @@ def train(
                 else:
                     train_one(recipe, run, workshop, told)
             return run
+
+
+def check_base(name: str, trainee: MemberConfig) -> None:
+    """Make sure that training begins with whole weights: what it leaves is told from the base that they name.
+
+    Raises:
+        RecipeError: they are an adapter.
+    """
+    if (Path(trainee.model).expanduser() / "adapter_config.json").is_file():
+        raise RecipeError(
+            f"team.{name}.model: {trainee.model} is an adapter, and training begins with whole weights; of a "
+            "run `pilotfish export` without --adapter writes the sum"
+        )
 
 
 def check_division(recipe: Recipe, processes: int) -> None:

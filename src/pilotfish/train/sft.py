@@ -124,6 +124,7 @@ def sft(
         trainer = _trainer(weights, tokenizer, _laid_out(examples, total * batch, batch, seed), config, lora)
         finite = Finite()
         trainer.add_callback(finite)
+        trainer.processes = together
         if together.sharded:
             shard(trainer)
         newest = together.of_main(newest_checkpoint(checkpoints))

@@ -10,7 +10,7 @@ FSDP is left aside: it needs GPUs, adds gradients up in bfloat16, and its checkp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import Trainer
 
 from pilotfish.engine.weights import gathered, whole
+from pilotfish.processes import Processes
+from pilotfish.recipe import RecipeError
+
+INSTEAD = "launch it with `--multi_gpu`, where each process has all weights, and with `train: lora` if they do not fit"
 
 
 def shard(trainer: Trainer) -> None:
@@ -30,8 +34,10 @@ def shard(trainer: Trainer) -> None:
     Args:
         trainer: with `WholeCheckpoints`; its module stays the same object, with other parameters.
     """
-    for model in filter(None, (trainer.model, getattr(trainer, "ref_model", None))):
-        _divide(model, torch.bfloat16 if trainer.args.bf16 else None)
+    compute = torch.bfloat16 if trainer.args.bf16 else None
+    _divide(trainer.model, compute)
+    if (reference := getattr(trainer, "ref_model", None)) is not None:
+        _divide(reference, compute, backward=False)
     accelerator: Any = trainer.accelerator
     prepare = accelerator.prepare_model
     # Autocast, and no copy of all gradients, which DDP would make.
@@ -43,23 +49,46 @@ def sharded(model: Any) -> bool:
     return isinstance(model, FSDPModule)
 
 
-def _divide(model: nn.Module, compute: torch.dtype | None) -> None:
+def _divide(model: Any, compute: torch.dtype | None, *, backward: bool = True) -> None:
     """Cut the weights of a transformers model, or of a PEFT model.
 
     Args:
         model: whole, and the same in each process.
         compute: in which a layer is gathered, as autocast would cast it; its own type when None. Gradients are
             averaged in float32, and what stands between layers keeps its type, as in one process.
+        backward: whether one follows a forward pass, for which what lies outside the layers stays whole.
+
+    Raises:
+        RecipeError: the model's layers are not known, or share weights with what is no layer.
     """
-    named: Any = model
-    kinds = set(named._no_split_modules or ())
+    kinds = set(model._no_split_modules or ())
     layers = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    for layer in [module for module in model.modules() if type(module).__name__ in kinds]:
+    found = [module for module in model.modules() if type(module).__name__ in kinds]
+    if not found:
+        raise RecipeError(f"{_kind(model)} does not say what its layers are, and is not divided; {INSTEAD}")
+    if name := _shared(model, found):
+        raise RecipeError(f"{_kind(model)} has {name} in several layers, and is not divided; {INSTEAD}")
+    for layer in reversed(found):  # one may lie within another
         fully_shard(layer, mp_policy=layers)
-    fully_shard(model, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False))
-    each: Any = model.modules()
-    for module in each:
+    outside = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
+    fully_shard(model, mp_policy=outside, reshard_after_forward=not backward)
+    for module in model.modules():
         module.register_load_state_dict_pre_hook(_cut)
+
+
+def _shared(model: nn.Module, layers: Sequence[nn.Module]) -> str:
+    """The name of a weight that stands in two layers, or in one and outside of all: it would become two."""
+    lies_in = {module: number for number, layer in enumerate(layers) for module in layer.modules()}
+    first: dict[nn.Parameter, int | None] = {}
+    for place, module in model.named_modules():
+        for name, weight in module.named_parameters(recurse=False):
+            if first.setdefault(weight, lies_in.get(module)) != lies_in.get(module):
+                return f"{place}.{name}"
+    return ""
+
+
+def _kind(model: Any) -> str:
+    return type(model.get_base_model() if hasattr(model, "get_base_model") else model).__name__
 
 
 def _cut(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -80,9 +109,12 @@ def _part(value: Tensor, like: DTensor) -> Tensor:
 class WholeCheckpoints:
     """What a trainer writes is whole, also where its weights are divided; mixed into TRL's.
 
-    All processes take part, and the main one writes.
+    All processes take part, and the main one writes. The others wait for it as long as it takes: torch's own patience
+    is half an hour.
     """
 
+    processes = Processes()
+    """That train together; given before training."""
     model: Any
     args: Any
     optimizer: Any
@@ -91,10 +123,15 @@ class WholeCheckpoints:
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if not sharded(self.model):
             super().save_model(output_dir, _internal_call)  # type: ignore[misc]
-            return
-        state = gathered(self.model, keep=self.args.should_save)
-        if self.args.should_save:
-            self._save(output_dir, state_dict=state)  # type: ignore[attr-defined]
+        else:
+            state = gathered(self.model, keep=self.args.should_save)
+            if self.args.should_save:
+                self._save(output_dir, state_dict=state)  # type: ignore[attr-defined]
+        self.processes.gathered(None)
+
+    def _save_checkpoint(self, *args: Any, **more: Any) -> None:
+        super()._save_checkpoint(*args, **more)  # type: ignore[misc]
+        self.processes.gathered(None)
 
     def create_optimizer(self, *args: Any, **more: Any) -> Any:
         made = super().create_optimizer(*args, **more)  # type: ignore[misc]

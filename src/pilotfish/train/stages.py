@@ -34,11 +34,10 @@ def train_stages(recipe: Recipe, run: Run, workshop: Workshop, told: Told) -> No
             collect_in(staged, run, workshop, config.rounds, told=told, leading=stamp)
             continue
         with run.stage(name, staged, stamp) as stage:
-            before = stage.finished
             train_one(staged, stage, workshop, told)
             if left := whole_weights(stage):
                 weights, stamp = left, stage.stamp
-                if not before:
+                if name == [one.folder.name for one in run.stages() if one.finished][-1]:
                     _point_best_at(run, weights)
     if weights is not None:
         _point_best_at(run, weights)
