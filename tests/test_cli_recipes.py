@@ -5,12 +5,13 @@ The tables of the page are made from the models. After a change: .venv/bin/pytho
 
 from __future__ import annotations
 
+import math
 import types
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from pilotfish.member import VllmConfig
@@ -23,6 +24,7 @@ from pilotfish.recipe import (
     RecipeError,
     TasksConfig,
     TopologyConfig,
+    parse_recipe,
 )
 from pilotfish.recipe_file import load_recipe
 from pilotfish.serve.config import ServeConfig
@@ -133,6 +135,23 @@ def test_the_page_holds_every_field_as_the_models_have_it() -> None:
 def test_every_field_says_what_it_is(model: type[BaseModel]) -> None:
     silent = [name for name, field in model.model_fields.items() if not field.description]
     assert silent == []
+
+
+@pytest.mark.parametrize("model", SECTIONS.values(), ids=SECTIONS.keys())
+def test_no_number_is_infinite_but_the_length_at_which_gradients_are_cut(model: type[BaseModel]) -> None:
+    for name in (name for name, field in model.model_fields.items() if "number" in kind(field.annotation).split()):
+        try:
+            model.model_validate({name: math.inf})
+            refused = False
+        except ValidationError as error:
+            refused = name in [part["loc"][0] for part in error.errors() if part["loc"]]
+        assert refused == (name != "max_grad_norm"), name
+
+
+def test_an_infinite_number_is_named() -> None:
+    seat = {"model": "m", "price": {"input": math.inf}}
+    with pytest.raises(RecipeError, match=r"^recipe: team\.actor\.price\.input: .* finite number \(got inf\)$"):
+        parse_recipe({"team": {"actor": seat}, "topology": "solo"})
 
 
 @pytest.mark.parametrize(

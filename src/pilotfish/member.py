@@ -13,7 +13,9 @@ from pilotfish.team import Price, Sampling
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class LoraConfig(Model):

@@ -25,7 +25,7 @@ Messages = list[Message]
 class Sampling(BaseModel):
     """How a member's tokens are drawn."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     temperature: float = Field(default=1.0, ge=0.0)
     """0 is greedy: the call is then deterministic and its answer is kept across runs."""
@@ -40,7 +40,7 @@ class Sampling(BaseModel):
 class Price(BaseModel):
     """Money per million tokens, in whatever currency the recipe uses throughout."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     input: float = Field(default=0.0, ge=0.0)
     """Per million prompt tokens."""

@@ -20,7 +20,7 @@ BUILT_IN = ("maths", "choice", "exact", "reasoning_gym")
 
 
 class _Config(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class JudgeConfig(_Config):

@@ -45,7 +45,7 @@ def _check_division(batch: int, micro_batch: int | None) -> None:
 class RewardConfig(BaseModel):
     """Terms added to the 0/1 reward of the team's answer; off by default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     format: float = 0.0
     """Added when the trainee's words are complete: not empty, not cut off at the token limit, and, where they are to
@@ -63,7 +63,7 @@ class RewardConfig(BaseModel):
 class SftConfig(BaseModel):
     """Learning from worked solutions: how the lab makes its members."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     method: Literal["sft"]
     """Imitation of the last message of each row."""
@@ -91,7 +91,7 @@ class SftConfig(BaseModel):
 class BacktrackConfig(BaseModel):
     """Learning to notice an error and recover (MLPO's first stage): chains that start wrong and end right."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     method: Literal["backtrack"]
     """Imitation of chains that the untrained leader wrote and the verifier passed."""
@@ -126,7 +126,7 @@ class BacktrackConfig(BaseModel):
 class CollectStage(BaseModel):
     """Recording the agents' answers, so that training asks nobody."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     method: Literal["collect"]
     """Asks the agents, and with `rounds` above 0 the leader as it is at this stage."""
@@ -139,7 +139,7 @@ class CollectStage(BaseModel):
 class TrainConfig(BaseModel):
     """How the trainee learns with GRPO. Fields left out come from the profile."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     method: Literal["grpo"] = "grpo"
     """On the reward of the team's final answer."""
@@ -176,8 +176,8 @@ class TrainConfig(BaseModel):
     """Optimizer updates over which the learning rate rises; constant after."""
     weight_decay: float = Field(default=0.1, ge=0)
     """Of AdamW."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """Longer gradients are cut to this length."""
+    max_grad_norm: float = Field(default=1.0, gt=0, allow_inf_nan=True)
+    """Longer gradients are cut to this length; `.inf` cuts none."""
     temperature: float = Field(default=1.0, gt=0)
     """At which the trainee is sampled while it learns."""
     decision: Literal["first", "last", "all"] | Number | tuple[Number, ...] = 0
