@@ -64,6 +64,12 @@ def test_null_takes_a_mapping_away_and_its_default_holds(tmp_path: Path) -> None
     assert list(recipe.team) == ["collaborator"]
 
 
+def test_a_team_of_which_nobody_is_left_is_refused(tmp_path: Path) -> None:
+    over = lay(tmp_path, "team: {actor: null, collaborator: null}\ntopology: solo")
+    with pytest.raises(RecipeError, match=r"over\.yaml: recipe: team is \{\}: there is nobody to ask; seat"):
+        load_recipe(over)
+
+
 def test_null_in_the_place_of_a_value_is_the_value_null(tmp_path: Path) -> None:
     assert load_recipe(lay(tmp_path, "collect: {drop_right: null}")).collect.drop_right is None
 

@@ -222,6 +222,8 @@ class Recipe(Model):
 
     @model_validator(mode="after")
     def _one_trainee(self) -> Recipe:
+        if not self.team:
+            raise ValueError("team is {}: there is nobody to ask; seat the members of the topology")
         trainees = [name for name, member in self.team.items() if member.train]
         if len(trainees) > 1:
             raise ValueError(f"team: {', '.join(trainees)} all have `train`; exactly one member is the trainee")
