@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from typing import Any
 
 import pytest
@@ -121,15 +122,40 @@ def test_each_address_of_a_member_is_checked() -> None:
     ("path", "told"),
     [
         ("/v1/chat/completions", "ends in /chat/completions, which each call adds itself; let it end in /v1"),
-        ("/api/v4/chat/completions/?key=hunter2", "ends in /chat/completions, .* let it end in /api/v4"),
+        ("/api/v4/chat/completions/?api-version=2", "ends in /chat/completions, .* let it end in /api/v4"),
         ("/v1/completions", "ends in /completions, .* let it end in /v1"),
         ("/chat/completions", "ends in /chat/completions, .* let it end in /v1"),
     ],
 )
 def test_the_address_of_a_call_is_no_base_url(path: str, told: str) -> None:
-    with pytest.raises(RecipeError, match=rf"base_url for a:8000 {told}") as error:
-        seats({"base_url": f"http://me:hunter2@a:8000{path}"})
-    assert "hunter2" not in str(error.value)
+    with pytest.raises(RecipeError, match=rf"base_url for a:8000 {told}"):
+        seats({"base_url": f"http://a:8000{path}"})
+
+
+@pytest.mark.parametrize(
+    ("actor", "why"),
+    [
+        ({"key_env": "sk-hidden-1"}, "key_env: names no environment variable; export the key"),
+        ({"key_env": "gsk_hidden1"}, "key_env: names no environment variable; export the key"),
+        ({"key_env": 1234}, "key_env: names no environment variable; export the key"),
+        ({"base_url": "http://me:hidden@a:99999/v1"}, "base_url carries a user or a password; put the key"),
+        ({"base_url": "me:hidden@a/v1"}, "base_url carries a user or a password; put the key"),
+        ({"base_url": ["http://a/v1", "http://b/v1?api-key=hidden"]}, r"carries a key in its query \(api-key=…\); put"),
+        ({"base_url": "http://a/v1?v=1&accessToken=hidden"}, r"carries a key in its query \(accessToken=…\); put"),
+    ],
+)
+def test_a_key_in_a_recipe_is_refused_and_not_repeated(actor: dict[str, Any], why: str) -> None:
+    with pytest.raises(RecipeError, match=why) as refused:
+        seats({"base_url": "http://a/v1", **actor})
+    shown = "".join(traceback.format_exception(refused.value))
+    assert "hidden" not in shown
+    assert "1234" not in shown
+
+
+def test_what_only_looks_like_a_key_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("my_key_2", "sk-1")
+    for name in ("ACTOR_KEY", "K2", "actor_key", "my_key_2"):
+        seats({"base_url": "http://a/v1/@cf?api-version=2024-06-01", "key_env": name})
 
 
 def seats(actor: dict[str, Any], **others: dict[str, Any]) -> Seats:

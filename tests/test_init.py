@@ -300,9 +300,10 @@ def test_a_key_in_place_of_a_variable_is_refused_and_not_repeated() -> None:
     with pytest.raises(RecipeError) as error:
         members.actor("small", base_url="http://x/v1", key_env="sk-1234", max_tokens=8)
     assert "sk-1234" not in str(error.value)
-    with pytest.raises(RecipeError) as error:
-        members.actor("small", base_url="http://me:word@x/v1", max_tokens=8)
-    assert "word@" not in str(error.value)
+    for address in ("http://me:hidden@x/v1", "http://x/v1?api-key=hidden"):
+        with pytest.raises(RecipeError) as error:
+            members.actor("small", base_url=address, max_tokens=8)
+        assert "hidden" not in str(error.value)
 
 
 def test_an_actor_that_cannot_be_asked_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,12 @@ def test_a_key_that_is_missing_or_can_be_guessed_is_refused(
     assert not value or value not in str(error.value)
 
 
+def test_a_key_in_place_of_the_variable_is_refused_and_not_repeated() -> None:
+    with pytest.raises(RecipeError, match=r"serve\.key_env: names no environment variable; export the key") as refused:
+        parse_recipe({"team": {"actor": {"model": "m"}}, "topology": "solo", "serve": {"key_env": "sk-hidden-1"}})
+    assert "hidden" not in str(refused.value)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.5", "example.com"])
 def test_others_are_not_let_in_without_keys(host: str, tmp_path: Path) -> None:
     data = {"team": {"actor": {"engine": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}}}

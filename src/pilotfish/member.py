@@ -3,19 +3,56 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from pilotfish.team import Price, Sampling
 
 
 class Model(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,  # a traceback shows no key that a recipe was given
+        use_attribute_docstrings=True,
     )
+
+
+USER = re.compile(r"(\w+://)?[^/?#]*@")
+KEY = re.compile(r"(key|token|secret|password|signature|sig)$|^code$", re.IGNORECASE)
+"""Names of a query's fields that hold a key."""
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*|[A-Za-z_]+")
+"""Names of environment variables; a key has small letters and digits."""
+
+
+def key_in(base_url: str) -> str:
+    """What of an address opens the server, without its value; empty where nothing does."""
+    if USER.match(base_url):
+        return "a user or a password"
+    fields = (name for name, _ in parse_qsl(base_url.partition("?")[2], keep_blank_values=True))
+    return next((f"a key in its query ({name}=…)" for name in fields if KEY.search(name)), "")
+
+
+def names_variable(name: Any) -> bool:
+    """Whether a text may name an environment variable; else it is taken for a key, and must not be repeated."""
+    return isinstance(name, str) and (VARIABLE.fullmatch(name) is not None or name in os.environ)
+
+
+def _variable(name: Any) -> Any:
+    if not names_variable(name):
+        raise ValueError("names no environment variable; export the key, and give the variable's name")
+    return name
+
+
+Variable = Annotated[str, BeforeValidator(_variable)]
+"""The name of an environment variable with a key. A recipe is written into its run's folder, so it holds no key."""
 
 
 class LoraConfig(Model):
@@ -129,7 +166,7 @@ class MemberConfig(Model):
     """Money per million tokens."""
     base_url: str | tuple[str, ...] | None = None
     """Of an `openai` engine: the address that ends in `/v1`, or several; the least loaded is asked."""
-    key_env: str | None = None
+    key_env: Variable | None = None
     """Name of the environment variable that holds the API key."""
     timeout_s: float = Field(default=600.0, gt=0)
     """Seconds one call may take, without the wait for its turn."""
@@ -168,6 +205,8 @@ class MemberConfig(Model):
         if self.engine == "openai" and not self.addresses:
             raise ValueError("engine openai: base_url is missing; give the address that ends in /v1")
         for url in self.addresses:
+            if found := key_in(url):
+                raise ValueError(f"base_url carries {found}; put the key into a variable and name that in key_env")
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"base_url {url!r} is no address; it begins with http:// or https://")
             try:
@@ -249,11 +288,13 @@ def _check_end(url: str) -> None:
     """The address of a call is easily copied for that of the server.
 
     Raises:
-        ValueError: it is one; its user and its query, which may hold a key, are not shown.
+        ValueError: it is one.
     """
     parts = urlsplit(url)
-    path, host = parts.path.rstrip("/"), parts.netloc.rpartition("@")[2]
+    path = parts.path.rstrip("/")
     for end in ("/chat/completions", "/completions"):
         if path.endswith(end):
             base = path.removesuffix(end) or "/v1"
-            raise ValueError(f"base_url for {host} ends in {end}, which each call adds itself; let it end in {base}")
+            raise ValueError(
+                f"base_url for {parts.netloc} ends in {end}, which each call adds itself; let it end in {base}"
+            )

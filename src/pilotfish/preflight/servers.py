@@ -30,10 +30,6 @@ def server(name: str, member: MemberConfig, address: str) -> Finding:
     """What is found of a member at one of its addresses."""
     if member.key_env and not os.environ.get(member.key_env, "").strip():
         return Finding("fail", name, f"no key in ${member.key_env}", "export it or set key_env")
-    if "@" in address:
-        return Finding(
-            "fail", name, f"{shown(address)}: the address carries a user or a password", "put the key in key_env"
-        )
     return _finding(name, member, address, list_models(address, member.key_env, member.model))
 
 
@@ -110,7 +106,7 @@ class Servers:
 def _askable(member: MemberConfig) -> bool:
     """Whether it sits behind an API with what the recipe says; what lacks is told by whoever makes its engine."""
     keyed = not member.key_env or bool(os.environ.get(member.key_env, "").strip())
-    return member.engine == "openai" and keyed and not any("@" in address for address in member.addresses)
+    return member.engine == "openai" and keyed
 
 
 class _Asked(threading.Thread):

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 from pydantic import Field
 
-from pilotfish.member import Model
+from pilotfish.member import Model, Variable
 
 
 class ServeConfig(Model):
@@ -16,7 +16,7 @@ class ServeConfig(Model):
     """The address that it listens at; any other than this machine's own needs `key_env`."""
     port: int = Field(default=8000, ge=0, le=65535)
     """The port; 0 takes a free one."""
-    key_env: str | None = None
+    key_env: Variable | None = None
     """Name of the environment variable with the API keys, blanks between them; a key may stand there as
     `sha256:` and its hash. Without it nobody needs a key."""
     instruction: str | None = None

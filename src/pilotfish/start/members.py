@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.engine.embedded import NAME as EMBEDDED
+from pilotfish.member import key_in, names_variable
 from pilotfish.missing import here
 from pilotfish.recipe import RecipeError
 
@@ -131,13 +132,13 @@ def _check_local(model: str) -> None:
 
 
 def _check_address(base_url: str) -> None:
-    if "@" in base_url:
-        raise RecipeError("--base-url: the address carries a user or a password; put the key into --key-env")
+    if found := key_in(base_url):
+        raise RecipeError(f"--base-url: the address carries {found}; export the key, and give --key-env its variable")
     if not base_url.startswith(("http://", "https://")):
         raise RecipeError(f"--base-url {base_url}: no address; it begins with http:// or https://")
 
 
 def _check_variable(name: str | None) -> None:
     """The name is written into the recipe, so it must be no key; what was given is therefore not repeated either."""
-    if name and name not in os.environ and not re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+    if name and not names_variable(name):
         raise RecipeError("--key-env: names no environment variable; export the key, and give the variable's name")
