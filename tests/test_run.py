@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.run import Run, RunError
+from pilotfish.state import WAYS_OUT, write
 
 OWN = """\
 from pilotfish import topology
@@ -185,3 +187,33 @@ def test_a_line_that_a_kill_left_unfinished_costs_no_other(tmp_path: Path) -> No
     run.log({"kind": "step", "step": 2})
     run.log({"kind": "step", "step": 2, "reward": 1.0})
     assert [(row["step"], row.get("reward")) for row in run.logged()] == [(1, None), (2, 1.0)]
+
+
+@pytest.mark.parametrize("left", ["", '{"count": ', "null", "\0\0"])
+@pytest.mark.parametrize("name", WAYS_OUT)
+def test_a_state_that_was_cut_off_is_named_with_the_way_out(name: str, left: str, tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", parse_recipe({"team": {"actor": {"model": "m"}}, "topology": "solo"}))
+    file = run.folder / ("best/step.json" if name == "step" else f"{name}.json")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(left)
+    with pytest.raises(RunError, match=rf"{file}: empty or cut off, .*; (remove|write) .*"):
+        run.best_step if name == "step" else run.state(name)
+
+
+def test_what_is_written_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, done = tmp_path / "state.json", []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        done.append(("on the disk", os.fstat(handle).st_size))
+        fsync(handle)
+
+    def named(old: Path, new: Path) -> None:
+        done.append(("named", old.stat().st_size))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
+    write(file, "{}")
+    assert done == [("on the disk", 2), ("named", 2)]
+    assert file.read_text() == "{}"

@@ -28,6 +28,8 @@ from pilotfish.member import HANDLING, MemberConfig
 from pilotfish.overlap import listed
 from pilotfish.recipe import EvaluateConfig, Recipe
 from pilotfish.recipe_file import load_recipe
+from pilotfish.state import RunError as RunError
+from pilotfish.state import read, write
 from pilotfish.topology.find import digest
 
 VERSIONS = 1_000_000
@@ -44,10 +46,6 @@ class Gain:
     """Accuracy with the best weights."""
     judged: str
     """How many tasks were judged, as it is said: one number, or two where they differ."""
-
-
-class RunError(Exception):
-    """A run's folder that cannot be used as asked. Names the folder and the way out."""
 
 
 class Run:
@@ -93,10 +91,7 @@ class Run:
         return recipe
 
     def _record(self, recipe: Recipe) -> None:
-        """Write the recipe, whole or not at all."""
-        partial = self.folder / "recipe.yaml.part"
-        partial.write_text(recipe.dump(), encoding="utf-8")
-        os.replace(partial, self.folder / "recipe.yaml")
+        write(self.folder / "recipe.yaml", recipe.dump())
 
     @property
     def place(self) -> str:
@@ -239,8 +234,8 @@ class Run:
     @property
     def best_step(self) -> int | None:
         """The step whose weights `best` holds."""
-        file = self.best / "step.json"
-        return int(json.loads(file.read_text())["step"]) if file.exists() else None
+        marked = read(self.best / "step.json")
+        return int(marked["step"]) if marked else None
 
     @property
     def best_version(self) -> int:
@@ -249,7 +244,7 @@ class Run:
 
     def mark_best(self, folder: Path, step: int) -> None:
         """Write into a folder of weights which step they are of."""
-        (folder / "step.json").write_text(json.dumps({"step": step}))
+        write(folder / "step.json", json.dumps({"step": step}))
 
     @property
     def checkpoints(self) -> Path:
@@ -289,14 +284,11 @@ class Run:
 
     def state(self, name: str) -> dict[str, Any]:
         """A small named state that survives a resume; empty when there is none."""
-        file = self.folder / f"{name}.json"
-        return dict(json.loads(file.read_text())) if file.exists() else {}
+        return read(self.folder / f"{name}.json")
 
     def keep(self, name: str, state: dict[str, Any]) -> None:
         """Write a named state, whole or not at all."""
-        partial = self.folder / f"{name}.json.part"
-        partial.write_text(json.dumps(state, indent=1))
-        os.replace(partial, self.folder / f"{name}.json")
+        write(self.folder / f"{name}.json", json.dumps(state, indent=1))
 
 
 def append(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from pilotfish.collect.manifest import FORMAT, Leader, Manifest, other_tasks
 from pilotfish.curriculum import curriculum
 from pilotfish.recipe import Recipe, RecipeError
+from pilotfish.state import read, write
 from pilotfish.task import Task
 from pilotfish.team import Sampling
 from pilotfish.train.profile import TrainConfig
@@ -188,8 +189,7 @@ class Store:
             )
 
     def _tasks(self, recipe: Recipe) -> list[Task]:
-        recorded = self.folder / "curriculum.json"
-        return curriculum(recipe, json.loads(recorded.read_text()) if recorded.exists() else None).train
+        return curriculum(recipe, read(self.folder / "curriculum.json")).train
 
     # -- writing, by `collect`
 
@@ -230,9 +230,7 @@ class Store:
 
     def _keep(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        partial = self.folder / "store.json.part"
-        partial.write_text(manifest.model_dump_json(indent=1))
-        os.replace(partial, self.folder / "store.json")
+        write(self.folder / "store.json", manifest.model_dump_json(indent=1))
 
 
 def _manifest(file: Path) -> Manifest | None:
