@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.episode import Scopes, play
+from pilotfish.recipe import RecipeError, parse_recipe
 from pilotfish.task import Task
 from pilotfish.topology import BUILT_IN, Prompt, Prompts, critic, find, hint, solo, topology
 from pilotfish.topology.prompts import fill
@@ -71,11 +72,35 @@ def test_overrides_replace_one_part_and_change_the_digest() -> None:
     [
         ({"advice": {"user": "x"}}, "no prompt 'advice'; there are: advise, solve"),
         ({"advise": {"assistant": "x"}}, r"prompts\.advise: no part 'assistant'; there are: system, user"),
+        ({"advise": {"user": "{qestion}"}}, r"'\{qestion\}' names \{qestion\}; it may use: question, instruction$"),
+        ({"solve": {"system": "{hints}"}}, r"names \{hints\}; it may use: question, instruction, hint$"),
     ],
 )
 def test_overrides_of_what_is_not_there_are_refused(overrides: dict, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         hint.bind(prompts=overrides)
+
+
+def test_an_override_may_name_what_an_earlier_one_has_left_out() -> None:
+    bare = hint.bind(prompts={"solve": {"user": "{question}"}})
+    again = bare.bind(prompts={"solve": {"user": "{question} {hint}"}})
+    assert again.options["prompts"].solve.user == "{question} {hint}"
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {"name": "solo", "prompts": {"solve": {"user": "{qestion}"}}},
+        {"name": "vote", "options": {"options": {"prompts": {"solve": {"user": "{qestion}"}}}}},
+    ],
+    ids=["its own", "of what is voted on"],
+)
+@pytest.mark.parametrize("place", ["topology", "mix", "against"])
+def test_a_template_that_cannot_be_filled_is_refused_as_the_recipe_loads(topology: dict, place: str) -> None:
+    data = {"team": {"actor": {"model": "m"}}, "topology": topology if place == "topology" else "solo"}
+    data |= {"mix": [topology]} if place == "mix" else {"evaluate": {"against": [topology]}}
+    with pytest.raises(RecipeError, match=r"names \{qestion\}; it may use: question, instruction"):
+        parse_recipe(data)
 
 
 def test_prompts_have_no_other_attributes() -> None:

@@ -11,6 +11,7 @@ from pydantic import Field
 from pilotfish.member import Model
 from pilotfish.topology.base import Topology
 from pilotfish.topology.find import find
+from pilotfish.topology.vote import ballot, vote
 
 
 class TopologyConfig(Model):
@@ -24,9 +25,12 @@ class TopologyConfig(Model):
     """The topology's own options: `{rounds: 2}`."""
 
     def load(self) -> Topology:
-        """Raises ValueError: no such topology, option or prompt."""
+        """Raises ValueError: no such topology, option or prompt, or a text that names a field it is not given."""
         prompts = {"prompts": self.prompts} if self.prompts else {}
-        return find(self.name).bind(**self.options, **prompts)
+        found = find(self.name).bind(**self.options, **prompts)
+        if found.function is vote.function:
+            ballot(**found.options)  # raises what is wrong with the topology that is voted on
+        return found
 
     def names(self) -> list[str]:
         """Its own, and those of the topologies that it plays (a vote's `of`)."""

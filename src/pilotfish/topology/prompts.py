@@ -44,6 +44,12 @@ class Prompt:
         messages = [("system", fill(self.system, values)), ("user", fill(self.user, values))]
         return [Message(role=role, content=content) for role, content in messages if content]
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What its templates may name: the task's own fields, and those that are named in them now."""
+        named = FIELD.findall(f"{self.system} {self.user}")
+        return tuple(dict.fromkeys(("question", "instruction", *named)))
+
 
 def fill(template: str, values: Mapping[str, str]) -> str:
     """Put values in for `{names}`, in one pass, and trim the template's ends; values stay as they are.
@@ -55,13 +61,19 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     """
     parts = FIELD.split(template)  # text, name, text, name, …, text
     parts[::2] = [QUOTED.sub(r"\1", text) for text in parts[::2]]
+    check(template, tuple(values))
     for number in range(1, len(parts), 2):
-        if parts[number] not in values:
-            raise ValueError(f"prompt template {template!r} names {{{parts[number]}}}; it may use: {', '.join(values)}")
         parts[number] = values[parts[number]]
     _trim(parts, range(len(parts)), str.lstrip)
     _trim(parts, range(len(parts) - 1, -1, -1), str.rstrip)
     return "".join(parts)
+
+
+def check(template: str, fields: Sequence[str]) -> None:
+    """Raises ValueError: a template names a field that it is not given."""
+    for named in FIELD.findall(template):
+        if named not in fields:
+            raise ValueError(f"prompt template {template!r} names {{{named}}}; it may use: {', '.join(fields)}")
 
 
 def _trim(parts: list[str], inwards: range, strip: Callable[[str], str]) -> None:
@@ -91,6 +103,7 @@ class Prompts:
 
     def __init__(self, **prompts: Prompt) -> None:
         self._prompts = prompts
+        self._fields = {name: prompt.fields for name, prompt in prompts.items()}
 
     def __getattr__(self, name: str) -> Prompt:
         if name.startswith("_") or name not in self._prompts:
@@ -98,10 +111,11 @@ class Prompts:
         return self._prompts[name]
 
     def override(self, changes: Mapping[str, Mapping[str, str]]) -> Prompts:
-        """These prompts with some texts replaced.
+        """These prompts with some texts replaced. A text may name the fields of the task and of the prompt as it was
+        made.
 
         Raises:
-            ValueError: a prompt or a part (`system`, `user`) that does not exist.
+            ValueError: a prompt or a part (`system`, `user`) that does not exist, or a text that names another field.
         """
         prompts = dict(self._prompts)
         for name, parts in changes.items():
@@ -110,8 +124,11 @@ class Prompts:
             for part in parts:
                 if part not in ("system", "user"):
                     raise ValueError(f"prompts.{name}: no part {part!r}; there are: system, user")
+                check(parts[part], self._fields[name])
             prompts[name] = replace(prompts[name], **parts)
-        return Prompts(**prompts)
+        changed = Prompts(**prompts)
+        changed._fields = self._fields
+        return changed
 
     @property
     def digest(self) -> str:
