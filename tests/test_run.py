@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,16 @@ import pytest
 from pilotfish.recipe import Recipe, parse_recipe
 from pilotfish.run import Run, RunError
 from pilotfish.state import WAYS_OUT, write
+from test_journal import a_turn
+
+
+def answered(run: Run, outcome: str = "answered") -> Run:
+    """The run as it is when somebody has had it in hand and asked a call."""
+    (run.folder / "lock").touch()
+    with closing(run.journal()) as journal:
+        journal.record(a_turn(outcome=outcome))
+    return run
+
 
 OWN = """\
 from pilotfish import topology
@@ -31,7 +42,7 @@ def test_another_text_of_the_users_topology_is_refused_in_the_same_run(votes: in
     for _ in range(votes):
         topology = {"name": "vote", "options": {"of": topology["name"], "options": topology.get("options", {})}}
     recipe = parse_recipe({"team": {"actor": {"model": "m"}}, "topology": topology})
-    Run(tmp_path / "run", recipe).hold_code()
+    answered(Run(tmp_path / "run", recipe)).hold_code()
     Run(tmp_path / "run", recipe).hold_code()
     file.write_text(OWN.replace("hi", "hello"))
     with pytest.raises(
@@ -67,7 +78,7 @@ def learning(source: Any, topology: str = "solo") -> Recipe:
 def test_a_task_that_was_edited_since_the_run_began_is_refused_by_its_id(
     tmp_path: Path, edited: dict[str, Any]
 ) -> None:
-    run = Run(tmp_path / "run", learning(str(sums(tmp_path / "rows.jsonl"))))
+    run = answered(Run(tmp_path / "run", learning(str(sums(tmp_path / "rows.jsonl")))))
     begun = run.curriculum(silent).ids()
     sums(tmp_path / "rows.jsonl", **edited)
     with pytest.raises(
@@ -95,7 +106,7 @@ def test_a_field_counts_where_somebody_may_read_it(tmp_path: Path) -> None:
     built_in = Run(tmp_path / "built-in", learning(file))
     topology = Run(tmp_path / "topology", learning(file, f"{mine}:mine"))
     verifier = Run(tmp_path / "verifier", learning({"source": file, "verifier": f"{mine}:score"}))
-    for run in (built_in, topology, verifier):
+    for run in map(answered, (built_in, topology, verifier)):
         run.curriculum(silent)
     sums(tmp_path / "rows.jsonl", note="b")
     built_in.curriculum(silent)
@@ -174,9 +185,80 @@ def test_a_judge_that_is_another_one_by_now_stays_on_record_whole(model: str, tm
     ("field", "value"), [("model", "b"), ("extra", {"top_k": 1}), ("form", "completions"), ("revision", "2")]
 )
 def test_what_an_answer_depends_on_may_not(field: str, value: Any, tmp_path: Path) -> None:
-    Run(tmp_path / "run", seated())
+    answered(Run(tmp_path / "run", seated()))
     with pytest.raises(RunError, match=rf"\(team.actor.{field}.* differ\); choose another folder with --run$"):
         Run(tmp_path / "run", seated(**{field: value}))
+
+
+def test_a_run_by_which_nothing_was_answered_gives_way_to_another_recipe(tmp_path: Path) -> None:
+    before, after = seated(), seated(model="b")
+    with Run(tmp_path / "run", before) as run:
+        run.keep("seated", {"": {}})
+        run.checkpoints.mkdir()
+        with run.stage("one", before.at("one", None), "") as stage:
+            stage.keep("topology", {})
+        answered(run, "failed")
+    assert Run(tmp_path / "run", after).recipe == after
+    assert Run(tmp_path / "run").recipe == before, "until somebody has the folder in hand"
+    with Run(tmp_path / "run", after) as run:
+        assert run.state("seated") == {}
+        assert run.stage("one", after.at("one", None), "").recipe == after.at("one", None)
+    assert Run(tmp_path / "run").recipe == after
+    with closing(run.journal()) as journal:
+        assert [turn.outcome for turn in journal.turns()] == ["failed"], "a try may have cost something"
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "checkpoints/checkpoint-1/x",
+        "metrics.jsonl",
+        "best/step.json",
+        "collected.jsonl",
+        "stages/one/metrics.jsonl",
+        "x",
+    ],
+)
+def test_a_run_that_holds_anything_else_does_not(left: str, tmp_path: Path) -> None:
+    with Run(tmp_path / "run", seated()):
+        pass
+    file = tmp_path / "run" / left
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{}")
+    with pytest.raises(RunError, match=r"team\.actor\.model differ"):
+        Run(tmp_path / "run", seated(model="b"))
+
+
+def test_a_recipe_in_a_folder_that_no_run_had_in_hand_stays(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(seated().dump())
+    with pytest.raises(RunError, match=r"team\.actor\.model differ"):
+        Run(tmp_path, seated(model="b"))
+
+
+def test_a_run_in_which_another_process_is_at_work_does_not_give_way(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", seated()) as run:
+        other = Run(tmp_path / "run", seated(model="b"))
+        with pytest.raises(RunError, match="another process is at work"):
+            other.__enter__()
+        assert Run(tmp_path / "run").recipe == run.recipe
+    answered(run)
+    with pytest.raises(RunError, match=r"team\.actor\.model differ"):
+        other.__enter__()
+    with Run(tmp_path / "run"):
+        """Nobody holds the lock."""
+
+
+def test_own_files_and_tasks_may_be_mended_before_anything_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    rows = sums(tmp_path / "rows.jsonl")
+    with Run(tmp_path / "run", learning(str(rows), f"{tmp_path}/mine.py:mine")) as run:
+        run.curriculum(silent)
+        (tmp_path / "mine.py").write_text(OWN.replace("hi", "hello"))
+        sums(rows, answer="9")
+        run.curriculum(silent)
+        sums(rows)
+        with pytest.raises(RunError, match=r"'t1' .*has changed since"):
+            answered(run).curriculum(silent)
 
 
 def test_a_line_that_a_kill_left_unfinished_costs_no_other(tmp_path: Path) -> None:

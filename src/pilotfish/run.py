@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish import own
+from pilotfish.begun import begun, clear
 from pilotfish.curriculum import Curriculum, curriculum
 from pilotfish.episode import Journal
 from pilotfish.member import HANDLING, MemberConfig
@@ -53,7 +54,8 @@ class Run:
 
     Args:
         folder: made if missing.
-        recipe: what is run; None to take the recorded one.
+        recipe: what is run; None to take the recorded one. Where that is another one by which nothing was answered or
+            learned, this one takes its place as soon as the folder is locked.
         parent: the run that this one is a stage of: they share its journal and what was collected.
 
     Raises:
@@ -64,8 +66,9 @@ class Run:
         self.folder = Path(folder)
         self.root: Run = parent.root if parent else self
         """The run that holds the journal."""
-        self.recipe = self._settle(recipe)
         self._lock: Any = None
+        self._wanted = recipe
+        self.recipe = self._settle(recipe)
 
     def _settle(self, recipe: Recipe | None) -> Recipe:
         file = self.folder / "recipe.yaml"
@@ -81,6 +84,8 @@ class Run:
             return recorded
         stage = self.root is not self
         if found := _differences(_training(recorded, stage), _training(recipe, stage)):
+            if not self.begun:
+                return self._replace(recipe)
             way_out = ", or remove this folder to train the stage again" if stage else ""
             raise RunError(
                 f"{self.folder}: holds a run of another recipe ({', '.join(found)} differ); choose another folder with "
@@ -88,6 +93,18 @@ class Run:
             )
         if not stage and (kept := _taking_over(recorded, recipe)) != recorded:
             self._record(kept)
+        return recipe
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything has been answered or learned in it, or in the run that it is a stage of."""
+        return begun(self.root.folder)
+
+    def _replace(self, recipe: Recipe) -> Recipe:
+        """Take the place of a recipe by which nothing was answered, once nobody else can be at work in the folder."""
+        if self.root._lock:
+            clear(self.folder)
+            self._record(recipe)
         return recipe
 
     def _record(self, recipe: Recipe) -> None:
@@ -159,17 +176,18 @@ class Run:
         return [Run(folder, parent=self) for folder in folders if (folder / "recipe.yaml").exists()]
 
     def hold_code(self) -> None:
-        """Remember the text of the user's own topology and verifier files, and refuse another text in the same run.
+        """Remember the text of the user's own topology and verifier files, and refuse another text in a run that has
+        begun.
 
         Raises:
             RunError: the file has changed since the run began.
         """
-        begun = self.state("topology")
+        before = self.state("topology") if self.begun else {}
         texts = {name: digest(name) for name in self._topologies()}
         sources = self.recipe.tasks.train if self.recipe.tasks else ()
         texts |= {name: own.digest("verifier", name) for source in sources if (name := source.own_verifier)}
         for name, text in texts.items():
-            if begun.get(name, text) != text:
+            if before.get(name, text) != text:
                 raise RunError(
                     f"{name}: the file has changed since {self.folder} began; restore it, or train into another folder "
                     "with --run"
@@ -180,7 +198,7 @@ class Run:
         return [name for config in (self.recipe.topology, *self.recipe.mix) for name in config.names()]
 
     def curriculum(self, told: Callable[[str, int, dict[str, float]], None]) -> Curriculum:
-        """The tasks of the run: divided when it begins, and the same from then on.
+        """The tasks of the run: divided before its first answer, and the same from then on.
 
         Args:
             told: called with a note where training tasks stand in a benchmark too.
@@ -190,19 +208,19 @@ class Run:
             RunError: the file of the topology or of the verifier has changed, or a task.
         """
         self.hold_code()
-        begun = self.root.state("curriculum")
-        tasks = curriculum(self.recipe, begun)
+        before = self.root.state("curriculum") if self.begun else {}
+        tasks = curriculum(self.recipe, before)
         digests = tasks.digests(whole=any(map(digest, self._topologies())))
-        self._hold_tasks(begun.get("digests", {}), digests)
+        self._hold_tasks(before.get("digests", {}), digests)
         self.root.keep("curriculum", {**tasks.ids(), "digests": digests})
         if tasks.repeats:
             self.root.keep("overlap", {"repeats": [str(repeat) for repeat in tasks.repeats]})
             told(f"note: {listed(tasks.repeats)}", 0, {})
         return tasks
 
-    def _hold_tasks(self, begun: Mapping[str, str], now: Mapping[str, str]) -> None:
+    def _hold_tasks(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Refuse a task that is another than when the run began."""
-        if edited := next((id for id, text in now.items() if begun.get(id, text) != text), None):
+        if edited := next((id for id, text in now.items() if before.get(id, text) != text), None):
             raise RunError(
                 f"tasks.train: {edited!r} (its question, answer or what else is played or judged) has changed since "
                 f"{self.root.folder} began; restore the source, or train into another folder with --run"
@@ -213,12 +231,18 @@ class Run:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._lock.close()
+            self.__exit__()
             raise RunError(f"{self.folder}: another process is at work in this run; wait for it or stop it") from None
+        try:
+            self.recipe = self._settle(self._wanted)  # as it is found now that nobody else changes it
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *problem: object) -> None:
         self._lock.close()
+        self._lock = None
 
     def journal(self, *, writable: bool = True) -> Journal:
         return Journal(self.root.folder / "journal", writable=writable)

@@ -98,6 +98,10 @@ class Journal:
         await self._written((INSERT_TURN, rows.of_turn(turn)))
         return turn
 
+    def answered(self) -> bool:
+        """Whether any call has been answered."""
+        return bool(self._select("SELECT 1 FROM turns WHERE outcome = 'answered' LIMIT 1"))
+
     def asked_by(self, episode: str) -> list[str]:
         """Keys of the turns that an episode was the first to ask."""
         return [key for (key,) in self._select("SELECT key FROM turns WHERE asker = ?", (episode,))]
