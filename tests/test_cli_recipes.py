@@ -148,6 +148,19 @@ def test_no_number_is_infinite_but_the_length_at_which_gradients_are_cut(model: 
         assert refused == (name != "max_grad_norm"), name
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"max_cost": "yes"}, "max_cost: a number is expected, and YAML reads this as true"),
+        ({"team.actor.sampling.max_tokens": "on"}, r"sampling\.max_tokens: a number is expected, .* as true"),
+        ({"team.actor.revision": "1.10"}, r"revision: Input should be a valid string \(got 1\.1\); put it in quotes"),
+    ],
+)
+def test_what_yaml_reads_as_another_kind_is_told(settings: dict[str, str], told: str) -> None:
+    with pytest.raises(RecipeError, match=told):
+        load_recipe(ROOT / "recipes/quickstart.yaml", settings)
+
+
 def test_an_infinite_number_is_named() -> None:
     seat = {"model": "m", "price": {"input": math.inf}}
     with pytest.raises(RecipeError, match=r"^recipe: team\.actor\.price\.input: .* finite number \(got inf\)$"):

@@ -9,21 +9,10 @@ from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from pilotfish.model import Model
 from pilotfish.team import Price, Sampling
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        validate_default=True,
-        allow_inf_nan=False,
-        hide_input_in_errors=True,  # a traceback shows no key that a recipe was given
-        use_attribute_docstrings=True,
-    )
-
 
 USER = re.compile(r"(\w+://)?[^/?#]*@")
 KEY = re.compile(r"(key|token|secret|password|signature|sig)$|^code$", re.IGNORECASE)

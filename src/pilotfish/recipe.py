@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pilotfish.member import LoraConfig as LoraConfig
 from pilotfish.member import MemberConfig as MemberConfig
-from pilotfish.member import Model
+from pilotfish.model import Model
 from pilotfish.serve.config import ServeConfig
 from pilotfish.source import TaskSource
 from pilotfish.team import Member
@@ -378,5 +378,7 @@ def _complaints(error: ValidationError) -> list[str]:
         if part["type"] == "extra_forbidden":
             message = "no such field; see docs/recipes.md"
         got = "" if part["type"] in ("missing", "extra_forbidden", "value_error") else f" (got {part['input']!r})"
+        if part["type"] == "string_type" and isinstance(part["input"], int | float):
+            got += "; put it in quotes"
         lines.append(f"{place}: {message}{got}")
     return lines

@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pilotfish.benchmarks import BENCHMARKS, Benchmark
 from pilotfish.gym import read_gym
+from pilotfish.model import Model
 from pilotfish.rows import SUFFIXES, Row, TaskError, read_file, read_hub
 from pilotfish.verifier import NAMES, MemberVerifier, read_verifier
 
@@ -46,10 +47,8 @@ INSTEAD = {
 }
 
 
-class TaskSource(BaseModel):
+class TaskSource(Model):
     """Where tasks come from and which of them are taken."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     source: str = Field(min_length=1)
     """A benchmark's name, `gym:NAME`, `hf:OWNER/NAME`, or a `.jsonl`, `.jsonl.gz`, `.csv`, `.tsv` or `.parquet`

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from pilotfish.model import Model
 
 
 class Message(TypedDict):
@@ -22,10 +24,8 @@ class Message(TypedDict):
 Messages = list[Message]
 
 
-class Sampling(BaseModel):
+class Sampling(Model):
     """How a member's tokens are drawn."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     temperature: float = Field(default=1.0, ge=0.0)
     """0 is greedy: the call is then deterministic and its answer is kept across runs."""
@@ -37,10 +37,8 @@ class Sampling(BaseModel):
     """Strings that end an answer; they are not part of its text."""
 
 
-class Price(BaseModel):
+class Price(Model):
     """Money per million tokens, in whatever currency the recipe uses throughout."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     input: float = Field(default=0.0, ge=0.0)
     """Per million prompt tokens."""

@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pilotfish import own
+from pilotfish.model import Model
 
 BUILT_IN = ("maths", "choice", "exact", "reasoning_gym")
 """Verifiers that compare an answer with a gold one, by rule."""
 
 
-class _Config(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class JudgeConfig(_Config):
+class JudgeConfig(Model):
     """A member that reads each answer and gives it a score by a rubric; `verifier: judge` where the tasks bring it."""
 
     name: Literal["judge"]
@@ -38,7 +35,7 @@ class JudgeConfig(_Config):
     """Most characters of an answer; a longer one is a 0, and nobody is asked."""
 
 
-class RewardModelConfig(_Config):
+class RewardModelConfig(Model):
     """A sequence classifier that scores each answer; `verifier: reward_model` for the member of that name."""
 
     name: Literal["reward_model"]

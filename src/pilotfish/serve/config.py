@@ -6,7 +6,8 @@ from ipaddress import ip_address
 
 from pydantic import Field
 
-from pilotfish.member import Model, Variable
+from pilotfish.member import Variable
+from pilotfish.model import Model
 
 
 class ServeConfig(Model):

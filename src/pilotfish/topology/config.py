@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pilotfish.member import Model
+from pilotfish.model import Model
 from pilotfish.topology.base import Topology
 from pilotfish.topology.find import find
 from pilotfish.topology.vote import ballot, vote
