@@ -71,6 +71,12 @@ def trained(folder: Path, train: Any = LORA, change: float = 1 / 16, **more: Any
     return run.folder
 
 
+def name_base(adapter: Path, base: str) -> None:
+    """Write into an exported adapter where its base is."""
+    file = adapter / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "base_model_name_or_path": base}))
+
+
 def logits(model: Any) -> torch.Tensor:
     with torch.no_grad():
         return model.float()(IDS).logits

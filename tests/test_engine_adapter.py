@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from exporting import IDS, recipe, trained
+from exporting import IDS, name_base, recipe, trained
 from pilotfish.engine import loading
 from pilotfish.engine.adapter import cast, merged
 from pilotfish.engine.base import Refused
@@ -27,11 +27,6 @@ def adapter(tmp_path: Path) -> Path:
     out = export_model(trained(tmp_path), tmp_path / "out", adapter=True).folder
     name_base(out, str(tmp_path / "model"))
     return out
-
-
-def name_base(adapter: Path, base: str) -> None:
-    file = adapter / "adapter_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "base_model_name_or_path": base}))
 
 
 def said(model: torch.nn.Module) -> torch.Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from exporting import trained
+from exporting import name_base, trained
 from fake_vllm import as_command
 from pilotfish.engine.base import Refused
 from pilotfish.engine.vllm_command import max_rank
@@ -70,11 +70,6 @@ def test_an_adapter_is_served_on_its_base_and_the_adapter_answers(tmp_path: Path
     assert started[started.index("--max-lora-rank") + 1] == "8"
     module = json.loads(started[started.index("--lora-modules") + 1])
     assert module == {"name": str(out), "path": str(out), "base_model_name": str(tmp_path / "model")}
-
-
-def name_base(adapter: Path, base: str) -> None:
-    file = adapter / "adapter_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "base_model_name_or_path": base}))
 
 
 def test_an_adapter_whose_base_is_not_to_be_found_is_refused(tmp_path: Path, ask: Asked) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pilotfish.engine.adapter import adapter_in, cast, merged
 from pilotfish.engine.base import Engine, Refused
 from pilotfish.engine.lease import Device, Leased
 from pilotfish.engine.meter import Meter, Metered
@@ -175,7 +176,7 @@ class Seats:
     def _trained(self, member: MemberConfig, best: Path, version: int) -> Engine:
         if member.in_process:
             return self._leased(member, _trained(self._part(member), best, version))
-        whole = {} if (best / "adapter_config.json").exists() else {"revision": None}  # it names a version of the base
+        whole = {} if adapter_in(best) else {"revision": None}  # it names a version of the base
         served = member.served.model_copy(update={"port": None})  # that is for the untrained weights
         seated = member.changed({"model": str(best), **whole}).model_copy(update={"vllm": served})
         return self._vllm(self.recipe.trainee or "", seated, version)
@@ -323,11 +324,9 @@ def _trained(member: MemberConfig, best: Path, version: int) -> Engine:
     from pilotfish.engine.transformers import TransformersEngine
 
     nucleus = member.sampling.top_p < 1
-    if not (best / "adapter_config.json").exists():
+    if not adapter_in(best):
         model, tokenizer = _load(member.model_copy(update={"model": str(best), "revision": None}), member.dtype)
         return TransformersEngine(model, tokenizer, version=version, nucleus=nucleus, memory=member.memory)
-    from pilotfish.engine.adapter import cast, merged
-
     model, tokenizer = _load(member, member.dtype)
     dtype: Any = model.dtype  # `merged` leaves the sum in float32; it is rounded once, here
     return TransformersEngine(

@@ -1,4 +1,4 @@
-"""A run's small states: JSON files, each written whole or not at all, and refused by name where one is not whole.
+"""A run's files, each written whole or not at all; its small states, JSON, are refused by name where one is not whole.
 
 write(run / "curriculum.json", json.dumps(state))
 state = read(run / "curriculum.json")               # {} where there is none

@@ -18,6 +18,12 @@ if TYPE_CHECKING:  # a server's command is made without these
     from transformers import PreTrainedModel
 
 
+def adapter_in(folder: str | Path) -> Path | None:
+    """The `adapter_config.json` of a folder; None where there is none."""
+    config = Path(folder).expanduser() / "adapter_config.json"
+    return config if config.is_file() else None
+
+
 def adapter_config(model: str, revision: str | None = None) -> Path | None:
     """The `adapter_config.json` of a folder or hub name; None where there is none."""
     from transformers.utils.peft_utils import find_adapter_config_file

@@ -128,6 +128,20 @@ async def complete(
     return await engine.stream(messages, sampling, seed, on_text)
 
 
+async def accounted(ask: Callable[[], Awaitable[Completion]], tell: Callable[[Usage], None]) -> Completion:
+    """Make a call, and tell what it used, however it ends; of one that is cancelled nobody knows."""
+    used = Usage()
+    try:
+        done = await ask()
+        used = done.billed
+        return done
+    except CallFailed as error:
+        used = billed(error.attempts)
+        raise
+    finally:
+        tell(used)
+
+
 class Wrapped(ABC):
     """An engine in front of another: the same deployment, with something done around each call."""
 

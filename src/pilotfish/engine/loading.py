@@ -60,7 +60,7 @@ def load(
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     with _refused(model):
         if config := adapter_config(source, revision):
-            return _on_its_base(model, config, options, place, kind)
+            return _on_its_base(source, config, options, place, kind)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         weights: Any = AutoModelForCausalLM.from_pretrained(source, dtype=kind, **options)
     return weights.to(place).eval(), tokenizer
@@ -95,12 +95,12 @@ def load_classifier(
 
 
 def _on_its_base(
-    model: str, config: Path, options: Mapping[str, Any], place: str, kind: torch.dtype
+    source: str, config: Path, options: Mapping[str, Any], place: str, kind: torch.dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The sum of an adapter and its base; left apart, its products would be rounded by themselves.
 
     Args:
-        model: a folder or hub name with an adapter.
+        source: a folder or hub name with an adapter.
         config: its `adapter_config.json`.
         options: of loading it.
         place, kind: where the sum is put, and as what.
@@ -114,8 +114,7 @@ def _on_its_base(
         weights, tokenizer = load(base_of(config), dtype=str(kind).partition(".")[2], device="cpu", **of_base)
     except Refused as error:
         told = f"write where its base is into {config}, base_model_name_or_path ({EMBEDDED}: the embedded model)"
-        raise Refused(f"{model}: an adapter: {error}; {told}") from error
-    source = str(_folder(model))
+        raise Refused(f"{source}: an adapter: {error}; {told}") from error
     if has_file(source, "tokenizer_config.json", revision=options["revision"]):
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
     whole: Any = cast(merged(weights, source, options["revision"]), kind)

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from pilotfish.engine.base import CallFailed, Completion, Engine, Refused, Wrapped, billed
+from pilotfish.engine.base import Completion, Engine, Refused, Wrapped, accounted
 from pilotfish.team import Price, Usage
 
 
@@ -110,19 +110,12 @@ class Metered(Wrapped):
         self._places: AbstractAsyncContextManager[None] = asyncio.Semaphore(places) if places else nullcontext()
 
     async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
-        paid = self.price.paid
-        async with self._places if paid else nullcontext():
-            if paid:
+        async with self._places if self.price.paid else nullcontext():
+            if self.price.paid:
                 await self.meter.admit()
-            used = Usage()
-            try:
-                done = await ask()
-                used = done.billed
-                return done
-            except CallFailed as error:
-                used = billed(error.attempts)
-                raise
-            finally:
-                self.meter.tokens += used.total
-                if paid:
-                    self.meter.settle(used.cost(self.price))
+            return await accounted(ask, self._settle)
+
+    def _settle(self, used: Usage) -> None:
+        self.meter.tokens += used.total
+        if self.price.paid:
+            self.meter.settle(used.cost(self.price))

@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pilotfish.engine.adapter import base_of
+from pilotfish.engine.adapter import adapter_in, base_of
 from pilotfish.engine.base import Refused
 from pilotfish.engine.embedded import NAME as EMBEDDED
 from pilotfish.engine.embedded import embedded
@@ -76,11 +76,12 @@ def _named(model: str) -> tuple[str, list[str]]:
     """
     if model == EMBEDDED:
         return str(embedded()), ["--served-model-name", model]
-    file = Path(model).expanduser() / "adapter_config.json"
-    if not file.is_file():
+    file = adapter_in(model)
+    if file is None:
         return model, []
     rank = max_rank(int(json.loads(file.read_text(encoding="utf-8"))["r"]))
-    base = str(embedded()) if base_of(file) == EMBEDDED else base_of(file)
+    if (base := base_of(file)) == EMBEDDED:
+        base = str(embedded())
     named = json.dumps({"name": model, "path": str(file.parent), "base_model_name": base})
     return base, ["--enable-lora", "--max-lora-rank", str(rank), "--lora-modules", named]
 

@@ -6,13 +6,13 @@ for each benchmark `results-NAME.csv` and `results-NAME-budget.csv`, with `resul
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pilotfish import state
 from pilotfish.evaluate.accounts import SEARCH, Asked
 from pilotfish.evaluate.attribution_table import attribution_csv, attribution_record
 from pilotfish.evaluate.budget_table import at_k_record, budget_csv, budget_record
@@ -35,9 +35,7 @@ WEIGHTS = "weights of step 0"
 def write(results: Sequence[Result], folder: Path) -> None:
     """Write all files of an evaluation, each whole or not at all."""
     for name, text in _files(results).items():
-        partial = folder / f"{name}.part"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, folder / name)
+        state.write(folder / name, text)
 
 
 def names(results: Sequence[Result]) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from pilotfish.engine.adapter import adapter_in
 from pilotfish.outcome import Outcome, outcomes
 from pilotfish.recipe import MemberConfig
 from pilotfish.run import Gain, Run, RunError
@@ -31,7 +32,7 @@ class Trained:
 
     @property
     def is_adapter(self) -> bool:
-        return (self.folder / "adapter_config.json").exists()
+        return adapter_in(self.folder) is not None
 
 
 def trained(run: Run) -> Trained:

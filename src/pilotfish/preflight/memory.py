@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.cache import cache_folder
-from pilotfish.engine.adapter import base_of
+from pilotfish.engine.adapter import adapter_in, base_of
 from pilotfish.engine.base import Refused
 from pilotfish.preflight.stages import stages_of
 from pilotfish.recipe import MemberConfig, Recipe
@@ -178,7 +178,7 @@ def _layer(name: str) -> int | None:
 def measure(model: str, revision: str | None = None) -> Model:
     """Number and shapes of a model's weights, without loading or fetching anything."""
     folder = local_folder(model, revision)
-    if folder is not None and (adapter := folder / "adapter_config.json").is_file():
+    if folder is not None and (adapter := adapter_in(folder)):
         with suppress(Refused):  # added to its base, whose size it has
             return measure(base_of(adapter))
         return Model(None, "nothing", {})

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from pilotfish.engine.base import CallFailed, Completion, Engine, Wrapped, billed
+from pilotfish.engine.base import Completion, Engine, Wrapped, accounted
 from pilotfish.episode import Team
 from pilotfish.serve.places import Places
 from pilotfish.team import Member, Usage
@@ -70,10 +71,4 @@ class Counted(Wrapped):
         self._use = use
 
     async def around(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
-        try:
-            done = await ask()
-        except CallFailed as error:
-            self._use(self._member, billed(error.attempts))
-            raise
-        self._use(self._member, done.billed)
-        return done
+        return await accounted(ask, partial(self._use, self._member))

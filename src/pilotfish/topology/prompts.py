@@ -61,7 +61,7 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     """
     parts = FIELD.split(template)  # text, name, text, name, …, text
     parts[::2] = [QUOTED.sub(r"\1", text) for text in parts[::2]]
-    check(template, tuple(values))
+    check(template, parts[1::2], tuple(values))
     for number in range(1, len(parts), 2):
         parts[number] = values[parts[number]]
     _trim(parts, range(len(parts)), str.lstrip)
@@ -69,11 +69,11 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return "".join(parts)
 
 
-def check(template: str, fields: Sequence[str]) -> None:
-    """Raises ValueError: a template names a field that it is not given."""
-    for named in FIELD.findall(template):
-        if named not in fields:
-            raise ValueError(f"prompt template {template!r} names {{{named}}}; it may use: {', '.join(fields)}")
+def check(template: str, named: Sequence[str], fields: Sequence[str]) -> None:
+    """Raises ValueError: among the fields that a template names is one that it is not given."""
+    for name in named:
+        if name not in fields:
+            raise ValueError(f"prompt template {template!r} names {{{name}}}; it may use: {', '.join(fields)}")
 
 
 def _trim(parts: list[str], inwards: range, strip: Callable[[str], str]) -> None:
@@ -124,7 +124,7 @@ class Prompts:
             for part in parts:
                 if part not in ("system", "user"):
                     raise ValueError(f"prompts.{name}: no part {part!r}; there are: system, user")
-                check(parts[part], self._fields[name])
+                check(parts[part], FIELD.findall(parts[part]), self._fields[name])
             prompts[name] = replace(prompts[name], **parts)
         changed = Prompts(**prompts)
         changed._fields = self._fields

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pilotfish import state
 from pilotfish.collect.sets import OUTAGES
 from pilotfish.collect.store import Store
 from pilotfish.episode import Episode, Horizon, Scopes, Team, play
@@ -195,9 +195,7 @@ class _Writer:
 
 
 def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
-    partial = file.with_name(f"{file.name}.part")
-    partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    os.replace(partial, file)
+    state.write(file, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _summary(report: dict[str, Any]) -> str:

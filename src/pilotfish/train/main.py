@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pilotfish.engine.adapter import adapter_in
 from pilotfish.engine.meter import Meter
 from pilotfish.processes import Processes, joined
 from pilotfish.recipe import MemberConfig, Recipe, RecipeError
@@ -82,7 +83,7 @@ def check_base(name: str, trainee: MemberConfig) -> None:
     Raises:
         RecipeError: they are an adapter.
     """
-    if (Path(trainee.model).expanduser() / "adapter_config.json").is_file():
+    if adapter_in(trainee.model):
         raise RecipeError(
             f"team.{name}.model: {trainee.model} is an adapter, and training begins with whole weights; of a "
             "run `pilotfish export` without --adapter writes the sum"

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from pilotfish.collect.main import collect_in
+from pilotfish.engine.adapter import adapter_in
 from pilotfish.recipe import Recipe
 from pilotfish.run import Run
 from pilotfish.train.main import Told, train_one
@@ -48,7 +49,7 @@ def whole_weights(stage: Run) -> Path | None:
 
     None where the stage left none: it had nothing to learn from.
     """
-    if not (stage.best / "adapter_config.json").exists():
+    if not adapter_in(stage.best):
         return stage.best if stage.best.exists() else None
     merged = stage.folder / "merged"
     if not merged.exists():
