@@ -128,9 +128,9 @@ async def complete(
     return await engine.stream(messages, sampling, seed, on_text)
 
 
-async def accounted(ask: Callable[[], Awaitable[Completion]], tell: Callable[[Usage], None]) -> Completion:
-    """Make a call, and tell what it used, however it ends; of one that is cancelled nobody knows."""
-    used = Usage()
+async def accounted(ask: Callable[[], Awaitable[Completion]], tell: Callable[[Usage | None], None]) -> Completion:
+    """Make a call, and tell what it used, however it ends: None where it is cancelled, since nobody knows."""
+    used = None
     try:
         done = await ask()
         used = done.billed

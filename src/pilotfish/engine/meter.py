@@ -115,7 +115,8 @@ class Metered(Wrapped):
                 await self.meter.admit()
             return await accounted(ask, self._settle)
 
-    def _settle(self, used: Usage) -> None:
+    def _settle(self, used: Usage | None) -> None:
+        used = used or Usage()
         self.meter.tokens += used.total
         if self.price.paid:
             self.meter.settle(used.cost(self.price))

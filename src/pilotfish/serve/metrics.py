@@ -45,8 +45,10 @@ class Metrics:
         seats = team.members.items()
         return replace(team, engines={name: Counted(team.engines[name], member, self.use) for name, member in seats})
 
-    def use(self, member: Member, used: Usage) -> None:
-        """Count what a call used."""
+    def use(self, member: Member, used: Usage | None) -> None:
+        """Count what a call used, where it is known."""
+        if used is None:
+            return
         self.tokens.labels(member.name, "prompt").inc(used.prompt)
         self.tokens.labels(member.name, "completion").inc(used.completion)
         self.cost.labels(member.name).inc(used.cost(member.price))
@@ -65,7 +67,7 @@ class Counted(Wrapped):
         use: counts what a call used.
     """
 
-    def __init__(self, engine: Engine, member: Member, use: Callable[[Member, Usage], None]) -> None:
+    def __init__(self, engine: Engine, member: Member, use: Callable[[Member, Usage | None], None]) -> None:
         super().__init__(engine)
         self._member = member
         self._use = use
